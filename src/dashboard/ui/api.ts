@@ -144,7 +144,7 @@ export type Nothing = Record<string, never>
 export type Liveness = {
   state: string
   version: string
-  services: { ratelimit: string; usagelimit: string; database: 'ok' | 'read-only' | 'away' }
+  services: { ratelimit: string; usagelimit: string; database: 'ok' | 'read-only' | 'away'; fleet?: string }
 }
 
 /** The server refused a call, or did not answer. */

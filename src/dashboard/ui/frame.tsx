@@ -319,7 +319,7 @@ export function stateOf({ data, failed }: Pick<Loaded<Liveness>, 'data' | 'faile
       sentence: `The server answers, but cannot decide rate limits: ${failed.message}.`,
     }
   if (data === null) return null
-  const { database, ratelimit } = data.services
+  const { database, ratelimit, fleet } = data.services
   if (database === 'away')
     return {
       kind: 'bad',
@@ -340,6 +340,20 @@ export function stateOf({ data, failed }: Pick<Loaded<Liveness>, 'data' | 'faile
       word: 'Shard restarting',
       sentence:
         'A limiter shard restarts. Calls for its counters fail until it runs again; all others go on.',
+    }
+  if (fleet === 'away')
+    return {
+      kind: 'warn',
+      word: 'Shared limits away',
+      sentence:
+        'Where servers count limits together does not answer. Limits go by TOLLGATE_FLEET_OUTAGE until it does; keys, credits, usage and changes go on.',
+    }
+  if (fleet === 'learning')
+    return {
+      kind: 'warn',
+      word: 'Shared limits learning',
+      sentence:
+        'Where servers count limits together has forgotten its counts, and learns them from the servers. Limits go by TOLLGATE_FLEET_OUTAGE for a moment; all else goes on.',
     }
   if (data.state === 'draining' || data.state === 'stopping')
     return {

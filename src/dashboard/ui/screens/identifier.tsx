@@ -15,6 +15,7 @@ import {
   whyOf,
 } from '../parts/limits.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { OfServer } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place } from '../route.ts'
 import { ask, lacking, within, workspaceId } from '../session.ts'
@@ -105,13 +106,18 @@ export function IdentifierScreen() {
           }
         </Panel>
         <Panel title="Last refusals" loaded={refusals}>
-          {({ events }) =>
-            events.length === 0 ? (
-              <p class="empty">None is remembered since this server started.</p>
-            ) : (
-              <EventTable events={events} label="Last refusals" isOfOne />
-            )
-          }
+          {({ events, server }) => (
+            <>
+              {events.length === 0 ? (
+                <p class="empty">None is remembered since this server started.</p>
+              ) : (
+                <EventTable events={events} label="Last refusals" isOfOne />
+              )}
+              <p class="secondary">
+                From the memory of <OfServer id={server} />.
+              </p>
+            </>
+          )}
         </Panel>
         <Panel title="Last 48 hours" loaded={hours} isWide>
           {(points) => <Decisions points={points} file="identifier.csv" />}

@@ -14,6 +14,7 @@ import { isRecent, LastUsed } from '../parts/last-used.tsx'
 import { EventTable, WatchButton, whyOf } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
+import { othersHear } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
 import { partsOf, place, setQuery } from '../route.ts'
@@ -39,7 +40,7 @@ export function Key() {
         <p class="notice">
           <Icon name="check" />
           <span>
-            The key is deleted, and refused as NOT_FOUND. <a href={within('keys')}>All keys</a>
+            The key is deleted, and refused as NOT_FOUND.{othersHear()} <a href={within('keys')}>All keys</a>
           </span>
         </p>
       </>
@@ -98,7 +99,9 @@ function Shown({
     const start = performance.now()
     const { valid, code } = await ask('keys.explainKey', { keyId: id })
     const ms = Math.max(1, Math.round(performance.now() - start))
-    setChecked(`Checked: ${valid ? 'it would pass' : `refused, ${code}`}, seen ${ms} ms later.`)
+    setChecked(
+      `Checked: ${valid ? 'it would pass' : `refused, ${code}`}, seen ${ms} ms later.${othersHear()}`,
+    )
     changed()
   }
   const enable = useAction(async (enabled: boolean) => {

@@ -21,6 +21,7 @@ import {
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
 import { saveCsv } from '../parts/save-csv.tsx'
+import { OfServer } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place, setQuery } from '../route.ts'
 import { ask, workspaceId } from '../session.ts'
@@ -153,14 +154,15 @@ function Select({
 
 /** Calls a second between the last two answers. The counts are exact; what is listed below is a window of memory. */
 function Rates({ recent: { data, at }, isPaused }: { recent: Loaded<ListRecentReply>; isPaused: boolean }) {
-  const before = useRef<{ passed: number; refused: number; at: number } | null>(null)
+  const before = useRef<{ passed: number; refused: number; at: number; server: string } | null>(null)
   const [rates, setRates] = useState<{ passed: number; refused: number } | null>(null)
   useEffect(() => {
     if (data === null) return
-    const { passed, refused } = data
+    const { passed, refused, server } = data
     const last = before.current
-    before.current = { passed, refused, at }
-    if (last === null || at <= last.at) return
+    before.current = { passed, refused, at, server }
+    // Servers behind one address count apart.
+    if (last === null || at <= last.at || server !== last.server) return
     const perSecond = (now: number, then: number) => Math.max(0, ((now - then) * 1000) / (at - last.at))
     setRates({ passed: perSecond(passed, last.passed), refused: perSecond(refused, last.refused) })
   }, [data, at])
@@ -190,8 +192,8 @@ function Rates({ recent: { data, at }, isPaused }: { recent: Loaded<ListRecentRe
         </div>
       </dl>
       <p class="secondary">
-        {isPaused ? `Paused at ${seconds(at)}.` : 'Again every 2 s.'} From the memory of this server: gone
-        when it restarts.
+        {isPaused ? `Paused at ${seconds(at)}.` : 'Again every 2 s.'} From the memory of{' '}
+        <OfServer id={data.server} />. A restart forgets it.
         {!data.isComplete && ' A thread did not answer: some events are missing.'}
       </p>
     </div>

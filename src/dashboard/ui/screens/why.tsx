@@ -25,6 +25,7 @@ import {
 } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
+import { OfServer } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { go, place } from '../route.ts'
 import { ask, lacking, lackingOn, within, workspaceId } from '../session.ts'
@@ -168,7 +169,7 @@ function Ask() {
 }
 
 function Remembered({
-  data: { events, since },
+  data: { events, since, server },
   requestId,
   who,
 }: {
@@ -181,9 +182,9 @@ function Remembered({
     return (
       <div class="stack">
         <p class="empty">
-          {requestId === null ? 'No refusal is remembered.' : 'This request is not remembered.'} This server
-          remembers refusals since <span title={utc(since)}>{dayAndTime(since)}</span>, in memory only;
-          another server may have answered the call.
+          {requestId === null ? 'No refusal is remembered.' : 'This request is not remembered.'} Refusals are
+          remembered since <span title={utc(since)}>{dayAndTime(since)}</span>, in the memory of{' '}
+          <OfServer id={server} />. Another server may have answered the call.
           {requestId === null
             ? ''
             : ' A verification of a key that does not exist (NOT_FOUND) is never remembered.'}
@@ -198,6 +199,9 @@ function Remembered({
       ) : (
         events.map((each) => <Facts key={each.id} event={each} />)
       )}
+      <p class="secondary">
+        From the memory of <OfServer id={server} />.
+      </p>
       {who !== null && <Watch who={who} />}
     </div>
   )
