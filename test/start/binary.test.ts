@@ -15,6 +15,9 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { connect } from '../../src/db/connect.ts'
 import { COMMIT } from '../../src/lib/version.ts'
 import { hashKey } from '../../src/verify/secret.ts'
+import { CHROMIUM } from '../support/browser.ts'
+import { DashboardPage } from '../support/dashboard-page.ts'
+import { fillWorkspace, SCREENS } from '../support/dashboard-screens.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { outcomeOf } from '../support/outcome.ts'
 import { callsTo } from '../support/server.ts'
@@ -209,3 +212,40 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
   expect(remaining).toBeWithin(2, 11)
   expect(existsSync(join(machine, '.tollgate/postgres'))).toBe(database.databaseUrl === null)
 })
+
+/** Each screen is a file of its own, which the binary must have and the page must find. */
+test.skipIf(CHROMIUM === null)(
+  'its dashboard signs in with the root key file, makes an API and a key, and has every screen',
+  async () => {
+    await using server = await serve()
+    const rootKey = readFileSync(join(machine, '.tollgate/root-key'), 'utf8').trim()
+    await using dashboard = await DashboardPage.start(server.url)
+    const { page } = dashboard
+    await page.goto(`${server.url}/dashboard`)
+    await page.getByLabel('Root key').fill(rootKey)
+    await page.keyboard.press('Enter')
+    await dashboard.heading('Overview').waitFor()
+    const { workspaceId } = (await server.get('rootKeys.whoami', {}, rootKey)).body
+
+    await dashboard.visit({ workspaceId }, 'apis?create')
+    await dashboard.dialog().getByLabel('Name').fill('made in the page')
+    await page.keyboard.press('Enter')
+    await dashboard.heading('made in the page').waitFor()
+    const apiId = page.url().split('/').at(-1)
+    await dashboard.visit({ workspaceId }, `keys?api=${apiId}&create`)
+    await dashboard.dialog().getByRole('button', { name: 'Create key' }).click()
+    const key = (await dashboard.dialog().locator('.secret').textContent()) ?? ''
+    expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({ valid: true })
+
+    const { pathOf } = await fillWorkspace(server, rootKey)
+    const titles = new Set<string>()
+    for (const screen of SCREENS) {
+      await dashboard.visit({ workspaceId }, pathOf(screen))
+      await page.locator('.frame h1').waitFor()
+      await page.locator('main h2').first().waitFor()
+      titles.add(await page.title())
+    }
+    expect(titles.size).toBe(SCREENS.length)
+    expect(dashboard.complaints).toEqual([])
+  },
+)
