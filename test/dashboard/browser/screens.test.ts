@@ -1,0 +1,83 @@
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { join } from 'node:path'
+import type { Page } from 'playwright-core'
+import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
+import { fillWorkspace, SCREENS } from '../../support/dashboard-screens.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
+import { OPERATOR_KEY, type TestServer } from '../../support/server.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
+
+/**
+ * Every screen, empty, filled and failed, in each theme and size. At night axe looks at each, and a picture of each is
+ * kept in `dist/screenshots`, to be looked at before a release. `bun run screenshots` makes the pictures alone.
+ */
+
+/** At night axe takes half a second for each of some 250. */
+setDefaultTimeout(IS_NIGHTLY ? 15 * 60_000 : 2 * SLOW_MS)
+
+const folder =
+  process.env.SCREENSHOTS ?? (IS_NIGHTLY ? join(import.meta.dir, '../../../dist/screenshots') : null)
+const isAxeWanted = IS_NIGHTLY
+
+let server: TestServer
+let dashboard: DashboardPage
+let page: Page
+let workspace: { workspaceId: string; rootKey: string }
+let stop: (() => Promise<void>) | undefined
+beforeAll(async () => {
+  if (CHROMIUM === null) return
+  ;({ server, dashboard, page, stop } = await startDashboard())
+  const { body } = await server.get('rootKeys.whoami', {}, OPERATOR_KEY)
+  workspace = { workspaceId: body.workspaceId, rootKey: OPERATOR_KEY }
+})
+afterAll(() => stop?.())
+
+describe.skipIf(CHROMIUM === null)('every screen fits and is accessible', () => {
+  test('with nothing in the workspace, and for what does not exist', async () => {
+    await dashboard.open(workspace)
+    expect(await lookAtAll('empty', (screen) => screen.replaceAll(/:\w+/g, 'none_4aBcDeFgHjKmNpQr'))).toEqual(
+      [],
+    )
+    expect(dashboard.complaints).toEqual([])
+  })
+
+  test('with one of everything in it', async () => {
+    const { pathOf } = await fillWorkspace(server, OPERATOR_KEY)
+    await server.server.deps.usage.flush()
+    await dashboard.open(workspace)
+    expect(await lookAtAll('filled', pathOf)).toEqual([])
+    expect(dashboard.complaints).toEqual([])
+  })
+
+  test('while the server does not answer', async () => {
+    await dashboard.open(workspace)
+    await page.route(/\/dashboard\/api\/(?!session\.|liveness)/, (route) => route.abort())
+    expect(
+      await lookAtAll('failed', (screen) => screen.replaceAll(/:\w+/g, 'none_4aBcDeFgHjKmNpQr')),
+    ).toEqual([])
+  })
+})
+
+/** @returns what is wrong. */
+async function lookAtAll(state: string, pathOf: (screen: string) => string): Promise<string[]> {
+  const wrong: string[] = []
+  for (const screen of SCREENS) {
+    await dashboard.visit(workspace, pathOf(screen))
+    await page.locator('.frame h1').waitFor()
+    await page.waitForLoadState('networkidle')
+    await eachLook(page, async (look) => {
+      const what = `${screen}, ${state}, ${look}`
+      // Charts are drawn to the new width first.
+      await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))')
+      const wide = Number(await page.evaluate('document.documentElement.scrollWidth - innerWidth'))
+      if (wide > 0) wrong.push(`${what}: ${wide} pixels wider than the screen`)
+      if (folder !== null) await page.screenshot({ path: pictureOf(folder, what), fullPage: true })
+      if (isAxeWanted) for (const each of await violationsOf(page)) wrong.push(`${what}: ${each}`)
+    })
+  }
+  return wrong
+}
+
+const pictureOf = (to: string, what: string) =>
+  join(to, `${what.replaceAll(':', '').replaceAll(/[^\w-]+/g, '-')}.png`)
