@@ -78,7 +78,7 @@ export function RootKeys() {
                 },
                 {
                   name: 'State',
-                  cell: stateOf,
+                  cell: (row) => <span class="nowrap">{stateOf(row)}</span>,
                   text: ({ enabled, expires }) =>
                     enabled ? `enabled${expires === undefined ? '' : ` until ${utc(expires)}`}` : 'disabled',
                 },
@@ -92,7 +92,7 @@ export function RootKeys() {
                   name: 'Created',
                   isMinor: true,
                   cell: ({ createdAt, id }) => (
-                    <a href={within(`audit?actor=${id}`)} title="What it changed">
+                    <a class="nowrap" href={within(`audit?actor=${id}`)} title="What it changed">
                       {day(createdAt)}
                     </a>
                   ),
