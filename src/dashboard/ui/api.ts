@@ -3,7 +3,7 @@ import type {
   RatelimitDatapoint,
   VerificationDatapoint,
 } from '../../doors/v1/analytics/schema.ts'
-import type { CreateApiReply, GetApiReply, ListApisReply, ListKeysReply } from '../../doors/v1/apis/schema.ts'
+import type { CreateApiReply, GetApiReply, ListApisReply } from '../../doors/v1/apis/schema.ts'
 import type { ListEventsReply } from '../../doors/v1/audit-events/schema.ts'
 import type { ListRecentReply, ListWatchesReply, WatchReply } from '../../doors/v1/events/schema.ts'
 import type {
@@ -74,7 +74,6 @@ export type Replies = {
   'apis.deleteApi': Nothing
   'apis.getApi': GetApiReply
   'apis.listApis': ListApisReply
-  'apis.listKeys': ListKeysReply
   'apis.updateApi': Nothing
   'audit.listEvents': ListEventsReply
   'events.listRecent': ListRecentReply

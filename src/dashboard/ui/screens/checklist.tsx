@@ -1,6 +1,5 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
-import { CallFailed } from '../api.ts'
 import { useData } from '../data.ts'
 import { Button, Failure, Field, Snippet, useAction } from '../parts/controls.tsx'
 import { SecretDialog } from '../parts/dialog.tsx'
@@ -239,28 +238,16 @@ const MakeRootKey = ({ onMade }: { onMade: (rootKey: string) => void }) => (
 const APPLICATION = ['api.*.verify_key', 'ratelimit.*.limit', 'ratelimit.*.create_namespace']
 
 async function find(options: { signal: AbortSignal; isRefresh: boolean }): Promise<Found> {
-  const [{ apis }, { total: namespaces }, { total: rootKeys }, usage] = await Promise.all([
+  const [{ apis }, { total: keys }, { total: namespaces }, { total: rootKeys }, usage] = await Promise.all([
     ask('apis.listApis', { limit: 1 }, options),
+    ask('keys.searchKeys', { limit: 1 }, options),
     ask('ratelimits.listNamespaces', { limit: 1 }, options),
     ask('rootKeys.listRootKeys', { limit: 1 }, options),
     ask('analytics.getOverview', { start: Date.now() - 24 * 3_600_000 }, options),
   ])
   const apiId = apis[0]?.id ?? null
-  const keys = apiId === null ? 0 : await countKeys(apiId, options)
   const verified = usage.hours.reduce((sum, hour) => sum + hour.total, 0)
   return { apiId, keys, verified, namespaces, rootKeys }
-}
-
-async function countKeys(
-  apiId: string,
-  options: { signal: AbortSignal; isRefresh: boolean },
-): Promise<number> {
-  try {
-    return (await ask('apis.listKeys', { apiId, limit: 1 }, options)).total
-  } catch (cause) {
-    if (cause instanceof CallFailed && cause.code === 'NOT_FOUND') return 0 // deleted meanwhile
-    throw cause
-  }
 }
 
 const storedAs = (workspaceId: string) => `checklist ${workspaceId}`
