@@ -39,6 +39,8 @@ export function Panel<T>({
         <Loading />
       ) : isRefused ? (
         <p class="empty">Not shown: {failed.message}.</p>
+      ) : failed.code === 'NOT_FOUND' ? (
+        <p class="empty">It does not exist, or is deleted: {failed.message}.</p>
       ) : (
         <Failure failed={failed} onRetry={reload} />
       )}

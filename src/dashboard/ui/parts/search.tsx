@@ -105,7 +105,7 @@ export function Search() {
           autoComplete="off"
           spellcheck={false}
           maxLength={4096}
-          placeholder="Key, id or identity"
+          placeholder="Key, id, identity, identifier"
           value={text}
           onInput={(event) => {
             // Here and not when it is drawn: a field that was cleared because it held a key still waits for its answer.
