@@ -46,7 +46,6 @@ const SHOWN: Record<Method, Shown | null> = {
   'apis.deleteApi': { at: 'apis/{apiId}', button: 'Delete…' },
   'apis.getApi': { at: 'apis/{apiId}', panel: 'Settings' },
   'apis.listApis': { at: 'apis', panel: 'All APIs' },
-  'apis.listKeys': null, // of the checklist, which is then left out
   'apis.updateApi': { at: 'apis/{apiId}', button: 'Edit' },
   'audit.listEvents': { at: 'audit', panel: 'Events' },
   'events.listRecent': { at: IDENTIFIER, panel: 'Last refusals' },
