@@ -113,11 +113,13 @@ export function Bars({
               </g>
             )
           })}
-          {ticksOf(times, Math.max(2, Math.floor(inner / 96))).map(({ index, text }) => (
-            <text key={index} class="tick" x={plot.left + index * step} y={plot.top + plot.height + 18}>
-              {text}
-            </text>
-          ))}
+          {ticksOf(times, Math.max(2, Math.floor(inner / TICK_WIDTH)))
+            .filter(({ index }) => plot.left + index * step + TICK_WIDTH <= width)
+            .map(({ index, text }) => (
+              <text key={index} class="tick" x={plot.left + index * step} y={plot.top + plot.height + 18}>
+                {text}
+              </text>
+            ))}
         </svg>
       </div>
       <p class="readout" aria-hidden="true">
@@ -183,6 +185,9 @@ export function Bars({
     </figure>
   )
 }
+
+/** Room for `29 Nov, 02:00` and the gap after it. */
+const TICK_WIDTH = 96
 
 const tableOf = (times: readonly number[], series: readonly Series[]): string[][] => [
   ['hour', ...series.map(({ name }) => name)],
