@@ -126,7 +126,8 @@ export function Keys() {
           )
         }
       </Panel>
-      {isCreating && (
+      {/* Not before it is known which APIs there are: the form begins with the first. */}
+      {isCreating && (apis.data !== null || apis.failed !== null) && (
         <CreateKey
           apis={apis.data?.apis ?? []}
           apiId={apiId}
