@@ -60,6 +60,14 @@ export class DashboardPage implements AsyncDisposable {
     await this.page.locator('.frame h1').waitFor()
   }
 
+  /** Signs in, as somebody who types the address of the server. */
+  async signIn({ rootKey }: { rootKey: string }): Promise<void> {
+    await this.page.goto(`${this.url}/dashboard`)
+    await this.page.getByLabel('Root key').fill(rootKey)
+    await this.page.keyboard.press('Enter')
+    await this.heading('Overview').waitFor()
+  }
+
   /** Opens a screen, signed in already. */
   async visit({ workspaceId }: Pick<TestWorkspace, 'workspaceId'>, screen: string): Promise<void> {
     await this.page.goto(`${this.url}/dashboard/w/${workspaceId}/${screen}`)

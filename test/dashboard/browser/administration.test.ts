@@ -1,16 +1,11 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import type { Browser, Locator, Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import type { Locator, Page } from 'playwright-core'
+import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { giveUpImports } from '../../support/imports.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
-import {
-  type Json,
-  OPERATOR_KEY,
-  startTestServer,
-  type TestServer,
-  type TestWorkspace,
-} from '../../support/server.ts'
+import { type Json, OPERATOR_KEY, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 /** Identities, roles, root keys, audit and workspaces in a real browser: done in the page, proven by the API, found in audit. */
@@ -18,50 +13,27 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(2 * SLOW_MS)
 
 let server: TestServer
-let browser: Browser
+let dashboard: DashboardPage
 let page: Page
-let complaints: string[] = []
+let stop: (() => Promise<void>) | undefined
 beforeAll(async () => {
-  if (CHROMIUM === null) return
-  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
-  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
-  page = await context.newPage()
-  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
-  page.on('console', (message) => {
-    // Refused calls are logged by the browser itself; the page shows them.
-    const isRefusal = /Failed to load resource/.test(message.text())
-    if (message.type() === 'error' && !isRefusal) complaints.push(message.text())
-  })
+  if (CHROMIUM !== null) ({ server, dashboard, page, stop } = await startDashboard())
 })
-afterAll(async () => {
-  await browser?.close()
-  await server?.[Symbol.asyncDispose]()
-})
+afterAll(() => stop?.())
 
-/** Signs in, in a browser that knows nothing, and opens a screen. */
-async function open(workspace: TestWorkspace, screen: string, rootKey = workspace.rootKey): Promise<void> {
-  complaints = []
-  await page.unrouteAll()
-  await page.context().clearCookies()
-  await page.setViewportSize(SIZES.wide)
-  await page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${screen}`)
-  await page.getByLabel('Root key').fill(rootKey)
-  await page.keyboard.press('Enter')
-  await page.getByRole('heading', { level: 1, name: /^(?!Sign in)/ }).waitFor()
-}
-
-const visit = (workspace: TestWorkspace, screen: string) =>
-  page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${screen}`)
+const open = (workspace: TestWorkspace, screen: string, rootKey?: string) =>
+  dashboard.open(workspace, screen, rootKey)
+const visit = (workspace: TestWorkspace, screen: string) => dashboard.visit(workspace, screen)
 const click = (name: string | RegExp, within: Page | Locator = page) =>
   within.getByRole('button', { name, exact: true }).first().click()
-const dialog = () => page.getByRole('dialog')
+const dialog = () => dashboard.dialog()
 const fill = (label: string, text: string) => dialog().getByLabel(label, { exact: true }).fill(text)
 /** Presses the button of the open dialog and waits until the dialog has done it. */
 async function finish(name: string): Promise<void> {
   await click(name, dialog())
   await dialog().getByRole('heading', { level: 2 }).first().waitFor({ state: 'detached' })
 }
-const heading = (name: string) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor()
+const heading = (name: string) => dashboard.heading(name).waitFor()
 const idInPath = () => new URL(page.url()).pathname.split('/').at(-1) ?? ''
 const events = async (workspace: TestWorkspace, resourceId: string): Promise<string[]> =>
   (await workspace.get('audit.listEvents', { resourceId })).events.map(({ event }: Json) => event)
@@ -130,7 +102,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await events(workspace, identityId)).toEqual(
       expect.arrayContaining(['identity.create', 'identity.update', 'identity.delete']),
     )
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('identities are searched by the beginning of their external id, and a reload shows the same', async () => {
@@ -215,7 +187,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
         'role.delete',
       ]),
     )
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a permission is made in the page, and found by what occurs in it', async () => {
@@ -326,7 +298,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await row('you').getByRole('button', { name: 'Delete…' }).getAttribute('aria-disabled')).toBe(
       'true',
     )
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('audit shows the newest first, each field before and after, by filters that the address keeps, and as CSV', async () => {
@@ -360,7 +332,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await rows.locator('.event').allTextContents()).toEqual(['key.create'])
     await page.getByLabel('Time').selectOption('7d')
     await page.waitForURL(/range=7d/)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a file of audit holds all that the filters find, shows how far it is, and can be cancelled', async () => {
@@ -396,7 +368,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await page.getByText('events read').count()).toBe(0)
     expect(isSaved).toBe(false)
     await page.unrouteAll()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('an operator makes, renames, disables and enables a workspace, and gives it a new root key', async () => {
@@ -427,7 +399,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await click('Enable', row('tenant 7'))
     await row('tenant 7').getByText('Active').waitFor()
     expect(await whoami(second)).not.toHaveProperty('error')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('an operator sees the figures of the server, and others do not', async () => {
@@ -441,7 +413,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await violationsOf(page)).toEqual([])
     await open(workspace, 'server')
     await page.getByText('Not shown: this call needs an operator root key.').first().waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('imports that were given up are chosen, tried again, and discarded', async () => {
@@ -465,7 +437,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await workspace.get('migrations.listImports')).toMatchObject({ failed: 0 })
     const named = await workspace.get('audit.listEvents', { order: 'newestFirst', limit: 1 })
     expect(named.events[0].event).toBe('import.discard')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('what a root key may not do is off, with the right that it lacks, and refused when it is called anyway', async () => {
@@ -599,7 +571,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await click('Create root key')
     expect(await dialog().getByLabel('create identity').isDisabled()).toBe(true)
     expect(await dialog().getByLabel('read root key').isEnabled()).toBe(true)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('by the keyboard alone: to a screen, into its form, and back out of it', async () => {
@@ -628,7 +600,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       await page.keyboard.press(letter)
       await heading(name)
     }
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('axe finds nothing wrong on these screens, empty, filled, with a dialog and failed', async () => {

@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import type { Browser, Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import type { Page } from 'playwright-core'
+import { CHROMIUM, eachLook, SIZES, violationsOf } from '../../support/browser.ts'
+import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
-import { startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import type { TestServer, TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 /** The dashboard in a real browser: done in the page, proven by the API. */
@@ -11,50 +12,17 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(2 * SLOW_MS)
 
 let server: TestServer
-let browser: Browser
-/** What the browser complained of: its policy, scripts, failed loads. Each test leaves none. */
-let complaints: string[] = []
-let shared: Page | null = null
+let dashboard: DashboardPage
+let stop: (() => Promise<void>) | undefined
 beforeAll(async () => {
-  if (CHROMIUM === null) return
-  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
+  if (CHROMIUM !== null) ({ server, dashboard, stop } = await startDashboard())
 })
-afterAll(async () => {
-  await browser?.close()
-  await server?.[Symbol.asyncDispose]()
-})
+afterAll(() => stop?.())
 
-/** A page without cookies and storage, in a profile of its own: one for all tests, because making one takes long. */
+/** A page without cookies and storage. */
 async function openPage(): Promise<Page> {
-  complaints = []
-  if (shared !== null) {
-    await shared.unrouteAll()
-    await shared.context().clearCookies()
-    await shared.evaluate('localStorage.clear()')
-    await shared.setViewportSize(SIZES.wide)
-    return shared
-  }
-  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
-  const page = await context.newPage()
-  shared = page
-  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
-  page.on('console', (message) => {
-    // Refused calls are logged by the browser itself; the page shows them.
-    const isRefusal = /Failed to load resource: the server responded with a status of (401|403|429)/
-    if (message.type() === 'error' && !isRefusal.test(message.text())) complaints.push(message.text())
-  })
-  page.on('request', (request) => {
-    const { origin, protocol } = new URL(request.url())
-    if (origin !== server.url && !/^(data|blob):$/.test(protocol)) complaints.push(`asked ${request.url()}`)
-  })
-  return page
-}
-
-async function signIn(page: Page, { rootKey }: { rootKey: string }): Promise<void> {
-  await page.goto(`${server.url}/dashboard`)
-  await page.getByLabel('Root key').fill(rootKey)
-  await page.keyboard.press('Enter')
-  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  await dashboard.forget()
+  return dashboard.page
 }
 
 const BY_DAY = ['sign-in', 'filled', '/docs/nginx']
@@ -81,7 +49,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
   test('a newcomer gets from the first page to a verified key and a root key, by the keyboard alone', async () => {
     const workspace = await server.workspace()
     const page = await openPage()
-    await signIn(page, workspace)
+    await dashboard.signIn(workspace)
     const open = page.locator('.checklist li.open')
     const fill = async (step: string, text: string) => {
       await open.getByText(step, { exact: true }).waitFor()
@@ -121,13 +89,13 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const { body } = await server.get('rootKeys.whoami', {}, rootKey)
     expect(body).toMatchObject({ name: 'checkout', isOperator: false })
     expect(body.permissions).not.toContain('*')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('nothing that signs in is in reach of a script, on the disk or in the address', async () => {
     const workspace = await server.workspace()
     const page = await openPage()
-    await signIn(page, workspace)
+    await dashboard.signIn(workspace)
     const seen: string = await page.evaluate(
       'document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + location.href + document.documentElement.outerHTML',
     )
@@ -137,14 +105,14 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.evaluate(
       `new Promise((done) => { const f = document.createElement('iframe'); f.onload = done; f.src = '/dashboard'; document.body.append(f) })`,
     )
-    expect(complaints.join()).toMatch(/frame|Content Security Policy/)
+    expect(dashboard.complaints.join()).toMatch(/frame|Content Security Policy/)
   })
 
   test('the overview shows what was counted, hostile names as text, and its chart by keyboard, as a table and as CSV', async () => {
     const workspace = await server.workspace()
     await useKeys(workspace)
     const page = await openPage()
-    await signIn(page, workspace)
+    await dashboard.signIn(workspace)
     const chart = page.getByRole('slider')
     await chart.waitFor()
     await page.getByText('<img src=x onerror=alert(1)>').first().waitFor()
@@ -165,14 +133,14 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.reload()
     await chart.waitFor()
     expect(await page.getByLabel('Range').inputValue()).toBe('7d')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a revoked root key ends at the sign-in with the next click, and a link is kept for after it', async () => {
     const workspace = await server.workspace()
     const rootKey = await workspace.rootKeyWith('*')
     const page = await openPage()
-    await signIn(page, { rootKey })
+    await dashboard.signIn({ rootKey })
     const { body } = await server.get('rootKeys.whoami', {}, rootKey)
     await workspace.post('rootKeys.deleteRootKey', { rootKeyId: body.rootKeyId })
     await page.getByLabel('Range').selectOption('3d')
@@ -199,7 +167,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
   test('a root key without rights sees why panels are empty, and no checklist', async () => {
     const workspace = await server.workspace()
     const page = await openPage()
-    await signIn(page, { rootKey: await workspace.rootKeyWith('audit.*.read_event') })
+    await dashboard.signIn({ rootKey: await workspace.rootKeyWith('audit.*.read_event') })
     await page.getByText('Not shown: missing permission').first().waitFor()
     expect(await page.locator('.checklist').count()).toBe(0)
   })
@@ -211,7 +179,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.route('**/dashboard/assets/*', (route) =>
       isAway && /\/(audit|imports)-/.test(route.request().url()) ? route.abort() : route.continue(),
     )
-    await signIn(page, await server.workspace())
+    await dashboard.signIn(await server.workspace())
     await page.getByRole('link', { name: 'Audit' }).click()
     await page.getByRole('alert').filter({ hasText: 'This screen could not be loaded.' }).waitFor()
     isAway = false
@@ -221,14 +189,13 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const heading = page.getByRole('heading', { level: 1, name: 'Imports' })
     await heading.waitFor()
     await page.locator('h1:focus').waitFor()
-    complaints = complaints.filter((each) => !each.includes('net::ERR_FAILED'))
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('on a phone the menu is a dialog: Esc closes it and gives the focus back', async () => {
     const page = await openPage()
     await page.setViewportSize(SIZES.phone)
-    await signIn(page, await server.workspace())
+    await dashboard.signIn(await server.workspace())
     const button = page.getByRole('button', { name: 'Menu' })
     await button.press('Enter')
     const menu = page.getByRole('dialog', { name: 'Menu' })
@@ -246,7 +213,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const method = page.locator('[data-call="apis.createApi"]')
     expect(await method.getByRole('button', { name: 'Send…' }).count()).toBe(0)
 
-    await signIn(page, workspace)
+    await dashboard.signIn(workspace)
     await page.goto(`${server.url}/docs/api`)
     await method.getByRole('button', { name: 'Send…' }).click()
     const body = method.getByRole('textbox')
@@ -263,7 +230,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const { apiId } = JSON.parse((await method.locator('.send pre').textContent()) ?? '')
     expect(await workspace.get('apis.getApi', { apiId })).toMatchObject({ name: 'sent from the page' })
     if (IS_NIGHTLY) expect(await violationsOf(page)).toEqual([])
-    expect(complaints).toEqual([expect.stringContaining('status of 400')])
+    expect(dashboard.complaints).toEqual([])
     // A method of GET takes its query from the body.
     const query = page.locator('[data-call="apis.getApi"]')
     await query.getByRole('button', { name: 'Send…' }).click()
@@ -285,7 +252,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.getByLabel('Root key').waitFor()
     await look(page, 'sign-in')
     const workspace = await server.workspace()
-    await signIn(page, workspace)
+    await dashboard.signIn(workspace)
     await page.locator('.checklist').waitFor()
     await look(page, 'empty')
     await useKeys(workspace)

@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import type { Browser, Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import type { Page } from 'playwright-core'
+import { CHROMIUM, eachLook, SIZES, violationsOf } from '../../support/browser.ts'
+import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
-import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import type { Json, TestServer, TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 /** Keys and APIs in a real browser: done in the page, proven by the API. */
@@ -11,42 +12,18 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(2 * SLOW_MS)
 
 let server: TestServer
-let browser: Browser
+let dashboard: DashboardPage
 let page: Page
-/** What scripts and the policy complained of. Each test leaves none. */
-let complaints: string[] = []
+let stop: (() => Promise<void>) | undefined
 beforeAll(async () => {
-  if (CHROMIUM === null) return
-  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
-  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
-  page = await context.newPage()
-  page.setDefaultTimeout(10_000)
-  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
-  page.on('console', (message) => {
-    const isRefusal =
-      /Failed to load resource: (the server responded with a status of (4\d\d)|net::ERR_FAILED)/
-    if (message.type() === 'error' && !isRefusal.test(message.text())) complaints.push(message.text())
-  })
+  if (CHROMIUM !== null) ({ server, dashboard, page, stop } = await startDashboard())
 })
-afterAll(async () => {
-  await browser?.close()
-  await server?.[Symbol.asyncDispose]()
-})
+afterAll(() => stop?.())
 
-/** Signs in and opens a screen of the workspace. */
-async function open(workspace: TestWorkspace, path: string, rootKey = workspace.rootKey): Promise<void> {
-  complaints = []
-  await page.unrouteAll()
-  await page.context().clearCookies()
-  await page.setViewportSize(SIZES.wide)
-  await page.goto(`${server.url}/dashboard/w/${workspace.workspaceId}/${path}`)
-  await page.getByLabel('Root key').fill(rootKey)
-  await page.keyboard.press('Enter')
-  await page.locator('.frame h1').waitFor()
-}
-
+const open = (workspace: TestWorkspace, path: string, rootKey?: string) =>
+  dashboard.open(workspace, path, rootKey)
 const button = (name: string | RegExp) => page.getByRole('button', { name })
-const dialog = () => page.getByRole('dialog')
+const dialog = () => dashboard.dialog()
 const codeOf = async (key: string): Promise<string> =>
   (await server.post('keys.verifyKey', { key })).body.code
 
@@ -99,7 +76,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
       ratelimit: { limit: 100 },
     })
     expect(await page.content()).not.toContain(secret)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('disabling shows the refusal, Undo takes it back, and the API says the same', async () => {
@@ -115,7 +92,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     await page.getByText('Checked: it would pass').waitFor()
     expect(await codeOf(key)).toBe('VALID')
     await page.getByText('enabled: false → true').waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a key is edited, rotated and deleted, and only what was changed is sent', async () => {
@@ -151,7 +128,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     await dialog().getByRole('button', { name: 'Delete key' }).click()
     await page.getByText('The key is deleted').waitFor()
     expect(await codeOf(key)).toBe('NOT_FOUND')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('filters are in the address, rows are chosen by keyboard and changed together, and what fails stays chosen', async () => {
@@ -196,7 +173,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     const csv = await Bun.file(await (await download).path()).text()
     expect(csv).toMatch(/^id,start,name,api,external id/)
     expect(csv).toContain('alpha 2 <b>')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('keys are filtered by when they were last used, and the address keeps it', async () => {
@@ -220,7 +197,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect(await names()).toEqual(['idle'])
     await button('Clear').click()
     await page.getByText('2 keys').waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   /** Looking must not use up: it is a customer's credit, and a customer's limit. */
@@ -260,7 +237,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect((await workspace.get('events.listWatches')).watches).toMatchObject([{ keyId }])
     await refusals.getByRole('link', { name: /^Why\? req_/ }).click()
     await page.getByText('A rate limit had fewer tokens left').waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('on a phone a row opens as a card with what the table has no room for', async () => {
@@ -287,7 +264,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     // What a wide screen shows in columns has no button there.
     await page.setViewportSize(SIZES.wide)
     expect(await more.isVisible()).toBe(false)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a pasted key opens its page from a body, its text in no address; ids open theirs; a name is searched', async () => {
@@ -317,7 +294,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     await search.fill('nobody at all')
     await page.getByText('Nothing begins with this.').waitFor()
     await search.press('Escape')
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a root key without rights finds buttons off, with the right that they need', async () => {
@@ -381,7 +358,7 @@ describe.skipIf(CHROMIUM === null)('APIs', () => {
     await dialog().getByRole('button', { name: 'Delete API' }).click()
     await page.getByText('There are no APIs yet').waitFor()
     expect((await server.get('apis.getApi', { apiId }, workspace.rootKey)).status).toBe(404)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 })
 
@@ -390,14 +367,8 @@ test.skipIf(CHROMIUM === null)(
   async () => {
     const wrong: string[] = []
     const look = async (what: string) =>
-      (IS_NIGHTLY || process.env.SCREENSHOTS !== undefined || BY_DAY.includes(what)) &&
+      (IS_NIGHTLY || BY_DAY.includes(what)) &&
       (await eachLook(page, async (name) => {
-        const folder = process.env.SCREENSHOTS
-        if (folder !== undefined)
-          await page.screenshot({
-            path: `${folder}/${what.replaceAll(/\W+/g, '-')}-${name.replace(' ', '-')}.png`,
-            fullPage: true,
-          })
         for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
       }))
     const workspace = await server.workspace()

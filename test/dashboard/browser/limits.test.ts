@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
-import type { Browser, Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import type { Page } from 'playwright-core'
+import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
-import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
+import type { Json, TestServer, TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 /** Limits, live and why in a real browser: done in the page, proven by the API. */
@@ -11,39 +12,19 @@ import { SLOW_MS } from '../../support/timeout.ts'
 setDefaultTimeout(2 * SLOW_MS)
 
 let server: TestServer
-let browser: Browser
+let dashboard: DashboardPage
 let page: Page
-/** What the browser complained of. Each test leaves none. */
-let complaints: string[] = []
+let stop: (() => Promise<void>) | undefined
 beforeAll(async () => {
-  if (CHROMIUM === null) return
-  ;[server, browser] = await Promise.all([startTestServer(), startBrowser()])
-  const context = await browser.newContext({ viewport: SIZES.wide, acceptDownloads: true })
-  page = await context.newPage()
-  page.on('pageerror', (cause) => complaints.push(`error: ${cause.message}`))
-  page.on('console', (message) => {
-    const isRefusal = /Failed to load resource: the server responded with a status of 4\d\d|net::ERR_FAILED/
-    if (message.type() === 'error' && !isRefusal.test(message.text())) complaints.push(message.text())
-  })
+  if (CHROMIUM !== null) ({ server, dashboard, page, stop } = await startDashboard())
 })
-afterAll(async () => {
-  await browser?.close()
-  await server?.[Symbol.asyncDispose]()
-})
+afterAll(() => stop?.())
 
-async function signIn({ rootKey }: { rootKey: string }): Promise<void> {
-  complaints = []
-  await page.unrouteAll()
-  await page.context().clearCookies()
-  await page.setViewportSize(SIZES.wide)
-  await page.goto(`${server.url}/dashboard`)
-  await page.getByLabel('Root key').fill(rootKey)
-  await page.keyboard.press('Enter')
-  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+async function signIn(who: { rootKey: string }): Promise<void> {
+  await dashboard.forget()
+  await dashboard.signIn(who)
 }
-
-const open = ({ workspaceId }: TestWorkspace, path: string) =>
-  page.goto(`${server.url}/dashboard/w/${workspaceId}/${path}`)
+const open = (workspace: TestWorkspace, path: string) => dashboard.visit(workspace, path)
 const limit = (workspace: TestWorkspace, identifier: string, fields: Json = {}): Promise<Json> =>
   workspace.post('ratelimits.limit', {
     namespace: 'email.send',
@@ -56,7 +37,7 @@ async function limitOften(workspace: TestWorkspace, times: number, identifier: s
   for (let i = 0; i < times; i++) await limit(workspace, identifier)
 }
 const field = (name: string) => page.getByRole('textbox', { name, exact: true })
-const panel = (title: string) => page.getByRole('region', { name: title })
+const panel = (title: string) => dashboard.panel(title)
 const auditOf = async (workspace: TestWorkspace): Promise<string[]> =>
   (await workspace.get('audit.listEvents')).events.map(({ event }: Json) => event)
 
@@ -129,7 +110,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       'ratelimitNamespace.delete',
     ])
       expect(events.join()).toContain(event.split('.')[1] as string) // every action is there
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('an identifier shows its windows; an override changes the next decision; odd identifiers have a page too', async () => {
@@ -157,7 +138,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       await page.getByRole('heading', { name: each, level: 1, exact: true }).waitFor()
       await panel('Windows now').getByText('2 of 2').waitFor()
     }
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   /** The acceptance of the dashboard: a refusal is explained from its request id in two clicks, right after it happened. */
@@ -229,7 +210,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await server.post('keys.verifyKey', { key, ratelimits: [{ name: 'requests' }] })
     await open(workspace, `identities/${identity.identityId}`)
     await panel('Shared limits now').getByText('1 of 1').waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('why takes an identifier, an identity and a request that is not remembered, and offers a watch', async () => {
@@ -265,7 +246,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await field('Key id').fill('req_4aBcDeFgHjKmNpQr')
     await page.keyboard.press('Enter')
     await page.getByText('This request is not remembered.').waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('live never moves a row under the reader, can be paused, and a watch is opened, saved and stopped', async () => {
@@ -330,7 +311,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.getByLabel('Outcome').selectOption('all')
     await rows.nth(25).waitFor()
     expect(await rows.count()).toBe(26)
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('a root key without the rights sees what they are, and its buttons are off', async () => {
@@ -347,7 +328,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await open(workspace, 'live')
     await panel('Watches').getByText('Not shown').waitFor()
     await panel('Near their limit now').getByRole('link', { name: 'user_881' }).waitFor()
-    expect(complaints).toEqual([])
+    expect(dashboard.complaints).toEqual([])
   })
 
   test('axe finds nothing wrong with limits, live and why, in both themes, wide and on a phone', async () => {
