@@ -61,7 +61,7 @@ export type RecentQuestions = {
       watchId: string | null
       before: EventCursor | null
       limit: number
-      /** How many subjects to name in `refusedMost`. */
+      /** How many subjects are wanted; 0 = none are told. */
       top: number
     }
     answer: {
@@ -299,12 +299,13 @@ export class Recent {
       events,
       since: full ?? this.startedAt,
       counts: { passed, refused },
-      refusedMost: top === 0 ? [] : this.refusedMost(workspaceId, top),
+      refusedMost: top === 0 ? [] : this.refusedMost(workspaceId),
       isKnown: watchId === null || watched !== null,
     }
   }
 
-  private refusedMost(workspaceId: string, top: number): RefusedSubject[] {
+  /** More than are wanted: what is refused most altogether may be far down the list of one thread. */
+  private refusedMost(workspaceId: string): RefusedSubject[] {
     const from = this.options.clock() - REFUSED_MOST_MS
     const found = new Map<string, RefusedSubject>()
     this.refusals.visit((event) => {
@@ -320,7 +321,7 @@ export class Recent {
       found.set(name, { keyId, keyName, namespaceId, namespaceName, identifier, outcome, count: 1 })
       return true
     })
-    return [...found.values()].sort((a, b) => b.count - a.count).slice(0, top)
+    return [...found.values()].sort((a, b) => b.count - a.count).slice(0, SUBJECTS_TOLD_MAX)
   }
 }
 
@@ -328,6 +329,8 @@ export const REFUSALS_MAX = 8192
 export const RECENT_MAX = 2048
 /** How far back `refusedMost` looks. */
 export const REFUSED_MOST_MS = 60_000
+/** A thread has some 8 refusals of any other that it does not tell. */
+const SUBJECTS_TOLD_MAX = 1000
 const WORKSPACES_MAX = 10_000
 
 /** Newest first, and one order for events of the same moment. */

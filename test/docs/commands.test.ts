@@ -128,6 +128,22 @@ const NOT_RUN: {
   },
   {
     doc: 'kubernetes',
+    text: 'kubectl patch secret',
+    reason: 'there is no cluster; with the password in it, it names the Valkey of the overlay',
+    check: ({ text }) => {
+      const [, patch = ''] = /--patch \\\n {2}"(.*)"/.exec(text) ?? []
+      const { stringData } = Bun.YAML.parse(patch.replaceAll('$password', 'secret')) as {
+        stringData: Record<string, string>
+      } // of strings alone
+      expect(stringData).toEqual({
+        TOLLGATE_FLEET: 'redis://:secret@tollgate-valkey:6379',
+        'valkey.conf': 'requirepass secret',
+      })
+      expect(() => readConfig({ TOLLGATE_FLEET: stringData.TOLLGATE_FLEET })).not.toThrow()
+    },
+  },
+  {
+    doc: 'kubernetes',
     text: 'kubectl apply',
     reason: 'there is no cluster; the manifests are checked in test/deploy',
     check: ({ text }) => {
