@@ -19,6 +19,7 @@ import { CHROMIUM } from '../support/browser.ts'
 import { DashboardPage } from '../support/dashboard-page.ts'
 import { fillWorkspace, SCREENS } from '../support/dashboard-screens.ts'
 import { openTestDatabase, type TestDatabase } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { outcomeOf } from '../support/outcome.ts'
 import { callsTo } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -214,7 +215,7 @@ test('it migrates, serves, imports, and keeps everything over kill -9 and a stop
 })
 
 /** Each screen is a file of its own, which the binary must have and the page must find. */
-test.skipIf(CHROMIUM === null)(
+test.skipIf(CHROMIUM === null || !IS_NIGHTLY)(
   'its dashboard signs in with the root key file, makes an API and a key, and has every screen',
   async () => {
     await using server = await serve()

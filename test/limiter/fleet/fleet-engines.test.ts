@@ -9,6 +9,7 @@ import { FleetShard } from '../../../src/limiter/fleet/fleet-shard.ts'
 import type { Answers, Calls } from '../../../src/limiter/threads/protocol.ts'
 import { LimiterRouter } from '../../../src/limiter/threads/router.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../../support/database.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
 import { REDIS_SERVER, startRedis, type TestRedis } from '../../support/redis.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -149,7 +150,7 @@ async function ready(
   return passed.every(Boolean) && servers.every(({ shard }) => shard.condition === 'ok')
 }
 
-test.skipIf(REDIS_SERVER === null)(
+test.skipIf(REDIS_SERVER === null || !IS_NIGHTLY)(
   'a Redis that forgets again while it learns is told again what a server holds whose counter nobody calls',
   async () => {
     await using one = await startServer('Redis', { learnMs: 1_500 })
