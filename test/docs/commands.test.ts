@@ -139,7 +139,7 @@ const NOT_RUN: {
         TOLLGATE_FLEET: 'redis://:secret@tollgate-valkey:6379',
         'valkey.conf': 'requirepass secret',
       })
-      expect(() => readConfig({ TOLLGATE_FLEET: stringData.TOLLGATE_FLEET })).not.toThrow()
+      expect(() => readConfig({ ...stringData, DATABASE_URL: 'postgres://postgres/tollgate' })).not.toThrow()
     },
   },
   {
