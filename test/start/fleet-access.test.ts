@@ -13,7 +13,7 @@ import { SLOW_MS } from '../support/timeout.ts'
 /** How servers get to a Redis: with TLS, users and passwords, and with replicas that must have a count. */
 setDefaultTimeout(SLOW_MS)
 
-const CAN_RUN = TEST_DATABASE_URL !== null && REDIS_SERVER !== null
+const CAN_RUN = IS_NIGHTLY && TEST_DATABASE_URL !== null && REDIS_SERVER !== null
 const PASSWORD = 'correct horse:@/?#'
 const SECRET = encodeURIComponent(PASSWORD)
 
@@ -40,7 +40,7 @@ async function refusalOf(env: Record<string, string>): Promise<string> {
 }
 
 describe.skipIf(!CAN_RUN)('a Redis with users', () => {
-  test.skipIf(!IS_NIGHTLY)('takes a user with the rights of the guide, and its password', async () => {
+  test('takes a user with the rights of the guide, and its password', async () => {
     await using redis = await startRedis({
       flags: ['--requirepass', PASSWORD],
       address: { password: PASSWORD },
@@ -82,25 +82,22 @@ describe.skipIf(!CAN_RUN || OPENSSL === null)('a Redis with TLS', () => {
   const start = async (name: string, names: string[]) =>
     await startRedis({ flags: flagsOf(name, names), address: { hasTls: true } })
 
-  test.skipIf(!IS_NIGHTLY)(
-    'is used when an authority of NODE_EXTRA_CA_CERTS has signed its name, and otherwise refused',
-    async () => {
-      await using redis = await start('redis', ['DNS:localhost', 'IP:127.0.0.1'])
-      const NODE_EXTRA_CA_CERTS = authority.path
-      await countsOn({ TOLLGATE_FLEET: `rediss://127.0.0.1:${redis.port}`, NODE_EXTRA_CA_CERTS })
-      await countsOn({ TOLLGATE_FLEET: `rediss://localhost:${redis.port}/1`, NODE_EXTRA_CA_CERTS })
-      const unknown = await refusalOf({ TOLLGATE_FLEET: `rediss://127.0.0.1:${redis.port}` })
-      expect(unknown).toMatch(/which cannot be asked: .*certificate/)
-      await using other = await start('other', ['DNS:other.example'])
-      const wrong = await refusalOf({
-        TOLLGATE_FLEET: `rediss://127.0.0.1:${other.port}`,
-        NODE_EXTRA_CA_CERTS,
-      })
-      expect(wrong).toMatch(/which cannot be asked: .*(altnames|certificate|Hostname)/i)
-    },
-  )
+  test('is used when an authority of NODE_EXTRA_CA_CERTS has signed its name, and otherwise refused', async () => {
+    await using redis = await start('redis', ['DNS:localhost', 'IP:127.0.0.1'])
+    const NODE_EXTRA_CA_CERTS = authority.path
+    await countsOn({ TOLLGATE_FLEET: `rediss://127.0.0.1:${redis.port}`, NODE_EXTRA_CA_CERTS })
+    await countsOn({ TOLLGATE_FLEET: `rediss://localhost:${redis.port}/1`, NODE_EXTRA_CA_CERTS })
+    const unknown = await refusalOf({ TOLLGATE_FLEET: `rediss://127.0.0.1:${redis.port}` })
+    expect(unknown).toMatch(/which cannot be asked: .*certificate/)
+    await using other = await start('other', ['DNS:other.example'])
+    const wrong = await refusalOf({
+      TOLLGATE_FLEET: `rediss://127.0.0.1:${other.port}`,
+      NODE_EXTRA_CA_CERTS,
+    })
+    expect(wrong).toMatch(/which cannot be asked: .*(altnames|certificate|Hostname)/i)
+  })
 
-  test.skipIf(!IS_NIGHTLY)('and passwords of its own may be behind Sentinels with other ones', async () => {
+  test('and passwords of its own may be behind Sentinels with other ones', async () => {
     await using sentinels = await startSentinels({
       hasTls: true,
       flags: [...flagsOf('node', ['IP:127.0.0.1']), '--requirepass', PASSWORD, '--masterauth', PASSWORD],
