@@ -2,11 +2,12 @@ import type { GetOverviewReply } from '../../../doors/v1/analytics/schema.ts'
 import { useData } from '../data.ts'
 import { exact, share, short } from '../format.ts'
 import { Bars } from '../parts/chart.tsx'
+import { NearLimit } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place, setQuery } from '../route.ts'
-import { ask, workspaceId } from '../session.ts'
+import { ask, within, workspaceId } from '../session.ts'
 import { Checklist } from './checklist.tsx'
 
 const RANGES = [
@@ -15,7 +16,7 @@ const RANGES = [
   { value: '7d', name: 'Last 7 days', hours: 168 },
 ] as const
 
-/** How the workspace is used: totals, hours by outcome, and which keys are used and refused most. */
+/** How the workspace is used: totals, hours by outcome, which keys are used and refused most, and who is near a limit. */
 export function Overview() {
   const heading = useTitle('Overview')
   const asked = place.value.query.get('range')
@@ -33,6 +34,11 @@ export function Overview() {
     ({ signal, isRefresh }) =>
       ask('analytics.getOverview', { start: start(), top: 5 }, { signal, isRefresh }),
     { everyMs: 60_000 },
+  )
+  const near = useData(
+    `near ${workspaceId.value}`,
+    ({ signal, isRefresh }) => ask('ratelimits.listNearLimit', { limit: 5 }, { signal, isRefresh }),
+    { everyMs: 10_000 },
   )
   return (
     <>
@@ -72,6 +78,9 @@ export function Overview() {
               {(row) => exact(row.total)}
             </Keys>
           )}
+        </Panel>
+        <Panel title="Near their limit now" loaded={near}>
+          {({ identifiers }) => <NearLimit identifiers={identifiers} />}
         </Panel>
       </div>
     </>
@@ -132,7 +141,11 @@ function Keys({
       {rows.map((row) => (
         <li key={row.keyId}>
           <span class="what">
-            <b>{row.name ?? (row.start === undefined ? 'deleted key' : 'unnamed key')}</b>
+            {row.start === undefined ? (
+              <b>deleted key</b>
+            ) : (
+              <a href={within(`keys/${encodeURIComponent(row.keyId)}`)}>{row.name ?? 'unnamed key'}</a>
+            )}
             <code title={row.keyId}>{row.start === undefined ? row.keyId : `${row.start}…`}</code>
           </span>
           <span class="number">{children(row)}</span>
