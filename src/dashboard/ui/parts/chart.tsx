@@ -3,6 +3,7 @@ import { dayAndTime, exact, short, utc } from '../format.ts'
 import { Button } from './controls.tsx'
 import { CsvButton } from './save-csv.tsx'
 import { niceTop } from './scale.ts'
+import { TimesTable } from './times-table.tsx'
 
 export type Series = { name: string; className: string; values: readonly number[] }
 
@@ -152,35 +153,13 @@ export function Bars({
         </div>
       </figcaption>
       {isTable && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and the keyboard must be able to scroll it
-        <section class="scrolling" tabIndex={0} aria-label={`${label}, as a table`}>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Hour</th>
-                {used.map(({ name }) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {times.map((time, index) => (
-                <tr key={time}>
-                  <th scope="row" title={utc(time)}>
-                    {dayAndTime(time)}
-                  </th>
-                  {used.map(({ name, values }) => (
-                    <td key={name} class="number">
-                      {exact(values[index] ?? 0)}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </section>
+        <TimesTable
+          label={label}
+          head="Hour"
+          times={times}
+          timeText={dayAndTime}
+          columns={used.map(({ name, values }) => ({ name, text: (index) => exact(values[index] ?? 0) }))}
+        />
       )}
     </figure>
   )

@@ -3,6 +3,7 @@ import { clock, dayAndTime, utc } from '../format.ts'
 import { Button } from './controls.tsx'
 import { CsvButton } from './save-csv.tsx'
 import { niceTop } from './scale.ts'
+import { TimesTable } from './times-table.tsx'
 
 /** A small chart of one or two lines from zero. A null is a gap. */
 export type LineChart = {
@@ -104,35 +105,16 @@ export function Lines({
         </div>
       </figcaption>
       {isTable && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and the keyboard must be able to scroll it
-        <section class="scrolling" tabIndex={0} aria-label={`${label}, as a table`}>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Minute to</th>
-                {all.map(({ name }) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {times.map((time, index) => (
-                <tr key={time}>
-                  <th scope="row" title={utc(time)}>
-                    {clock(time)}
-                  </th>
-                  {all.map(({ name, values, words }) => (
-                    <td key={name} class="number">
-                      {words(values[index] ?? null)}
-                    </td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </section>
+        <TimesTable
+          label={label}
+          head="Minute to"
+          times={times}
+          timeText={clock}
+          columns={all.map(({ name, values, words }) => ({
+            name,
+            text: (index) => words(values[index] ?? null),
+          }))}
+        />
       )}
     </figure>
   )
