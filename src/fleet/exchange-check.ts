@@ -17,8 +17,16 @@ export function wrongWith(
     if (firstWords.has(h0) && entries.findIndex((other) => isSameCell(other, entry)) < i)
       return 'a cell comes twice'
     firstWords.add(h0)
-    const counts = [limit, given, returned, owed, asked, least, ahead]
-    if (!counts.every(isCount)) return `a count out of bounds: ${counts}`
+    // One by one: this is asked of each entry that is sent.
+    const areCounts =
+      isCount(limit) &&
+      isCount(given) &&
+      isCount(returned) &&
+      isCount(owed) &&
+      isCount(asked) &&
+      isCount(least) &&
+      isCount(ahead)
+    if (!areCounts) return `a count out of bounds: ${[limit, given, returned, owed, asked, least, ahead]}`
     if (least > asked) return `at least ${least} of ${asked}`
     if (hasForgotten && given + returned > 0) return 'who has forgotten holds nothing and returns nothing'
     if (!isTime(endMs)) return `an end of ${endMs}`

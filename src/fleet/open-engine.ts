@@ -1,9 +1,8 @@
 import type { DatabaseAddress } from '../db/connect.ts'
 import type { FleetAddress } from '../lib/fleet-url.ts'
-import { TAGS } from './buckets.ts'
 import type { Engine } from './engine.ts'
 import { PostgresEngine } from './postgres.ts'
-import { RedisEngine } from './redis.ts'
+import { RedisEngine, redisBucketsOf } from './redis.ts'
 
 /** How servers share limits. Plain data, as a thread gets it. */
 export type FleetOptions = {
@@ -31,7 +30,8 @@ export async function openEngine(
 }
 
 /** Of {@link Engine}, before one is open. */
-export const bucketsOf = ({ kind }: FleetAddress): number => (kind === 'postgres' ? 1 : TAGS.length)
+export const bucketsOf = (address: FleetAddress): number =>
+  address.kind === 'postgres' ? 1 : redisBucketsOf(address)
 
 /** All servers speak to each bucket within one time-out, and say what they hold in the next. */
 export const LEARN_TIMEOUTS = 3

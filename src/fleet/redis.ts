@@ -1,11 +1,12 @@
-import type { Redis } from 'ioredis'
+import type { Command, Pipeline, Redis } from 'ioredis'
 import type { RedisAddress } from '../lib/fleet-url.ts'
 import { systemTimers, within } from '../lib/timers.ts'
 import { TAGS } from './buckets.ts'
 import type { Engine, EngineSetup, Exchange, Failed, Fault, Result } from './engine.ts'
 import { wrongWith } from './exchange-check.ts'
 import { connectRedis, type RedisNodes } from './redis-nodes.ts'
-import { bucketKey, readReply, TAKE, TAKE_SHA, takeArguments } from './take-script.ts'
+import { type Speaker, takeMessage } from './take-message.ts'
+import { bucketKey, readReply } from './take-script.ts'
 
 /**
  * The engine on Redis or Valkey: alone, behind Sentinels, or a cluster (`redis-nodes.ts`).
@@ -20,8 +21,8 @@ import { bucketKey, readReply, TAKE, TAKE_SHA, takeArguments } from './take-scri
  */
 export class RedisEngine implements Engine {
   readonly kind = 'redis'
-  readonly buckets = TAGS.length
-  private readonly epochs = TAGS.map(() => 1)
+  readonly buckets: number
+  private readonly epochs: number[]
   private readonly underWay = new Map<number, (fault: Fault, cause: Error) => void>()
   private fleetId: string
   private isClosed = false
@@ -32,15 +33,20 @@ export class RedisEngine implements Engine {
       timeoutMs: setup.timeoutMs,
       onConnection: () => raise.call(),
     })
-    const engine = new RedisEngine(nodes, setup)
+    const { Command } = await import('ioredis') // as for the connections: not before it is needed
+    const engine = new RedisEngine(Command, nodes, redisBucketsOf(address), setup)
     raise.call = () => engine.raiseAll()
     return engine
   }
 
   private constructor(
+    private readonly CommandOfClient: typeof Command,
     private readonly nodes: RedisNodes,
+    buckets: number,
     private readonly setup: RedisSetup,
   ) {
+    this.buckets = buckets
+    this.epochs = Array.from({ length: buckets }, () => 1)
     this.fleetId = setup.fleetId ?? ''
   }
 
@@ -73,7 +79,7 @@ export class RedisEngine implements Engine {
       // The first bucket decides between two that claim at once. The others follow it.
       const first = await this.claimBucket(0, fleetId)
       if (first !== fleetId) return { kind: 'claimed', fleetId: first }
-      const others = await Promise.all(TAGS.map((_, bucket) => this.claimBucket(bucket, fleetId)))
+      const others = await Promise.all(this.epochs.map((_, bucket) => this.claimBucket(bucket, fleetId)))
       const foreign = others.find((id) => id !== fleetId)
       if (foreign !== undefined) return { kind: 'claimed', fleetId: foreign }
       this.fleetId = fleetId
@@ -116,8 +122,8 @@ export class RedisEngine implements Engine {
       }
     const epoch = this.epochs[bucket] ?? 1
     const { serverId, learnMs } = this.setup
-    const words = takeArguments(exchange, { serverId, epoch, learnMs, fleetId: this.fleetId })
-    const { reply, replicas } = await this.say(bucket, node, words, isOpen)
+    const speaker = { serverId, epoch, learnMs, fleetId: this.fleetId }
+    const { reply, replicas } = await this.say(node, exchange, speaker, isOpen)
     const read = readReply(reply, entries)
     if (read.kind === 'stale') {
       this.epochs[bucket] = Math.max(this.epochs[bucket] ?? 1, read.epoch)
@@ -139,41 +145,37 @@ export class RedisEngine implements Engine {
   }
 
   /** @param isOpen Whether somebody still waits: a message that is given up is not said again. */
-  private async say(
-    bucket: number,
-    node: Redis,
-    words: (string | number | Buffer)[],
-    isOpen: () => boolean,
-  ): Promise<Said> {
+  private async say(node: Redis, exchange: Exchange, speaker: Speaker, isOpen: () => boolean): Promise<Said> {
     try {
-      return await this.send(node, 'evalsha', [TAKE_SHA, ...words])
+      return await this.send(node, 'evalsha', exchange, speaker)
     } catch (cause) {
       const [code] = messageOf(cause).split(' ', 1)
       if (code === 'MOVED') {
-        const owner = await this.nodes.moved(bucket, messageOf(cause))
-        if (owner !== null && isOpen()) return await this.send(owner, 'eval', [TAKE, ...words])
+        const owner = await this.nodes.moved(exchange.bucket, messageOf(cause))
+        if (owner !== null && isOpen()) return await this.send(owner, 'eval', exchange, speaker)
       }
       if (code === 'READONLY') this.nodes.isReplica(node)
       if (code !== 'NOSCRIPT' || !isOpen()) throw cause
-      return await this.send(node, 'eval', [TAKE, ...words])
+      return await this.send(node, 'eval', exchange, speaker)
     }
   }
 
   private async send(
     node: Redis,
-    command: 'eval' | 'evalsha',
-    words: (string | number | Buffer)[],
+    name: 'eval' | 'evalsha',
+    exchange: Exchange,
+    speaker: Speaker,
   ): Promise<Said> {
     const { replicas, timeoutMs } = this.setup
-    if (replicas === 0) return { reply: await node.callBuffer(command, words), replicas: 0 }
+    const command = new this.CommandOfClient(name, [], { replyEncoding: null })
+    const message = takeMessage(name, exchange, speaker)
+    command.toWritable = () => message
+    if (replicas === 0) return { reply: await node.sendCommand(command), replicas: 0 }
     // Half the time, so that a replica that hangs is told from a master that hangs.
     const waitMs = Math.max(1, Math.floor(timeoutMs / 2))
-    const both = await node
-      .pipeline([
-        [`${command}Buffer`, ...words],
-        ['wait', replicas, waitMs],
-      ])
-      .exec()
+    const pipeline = node.pipeline()
+    ;(pipeline as unknown as Pipeline).sendCommand(command)
+    const both = await pipeline.wait(replicas, waitMs).exec()
     const [said, waited] = both ?? []
     const cause = said?.[0] ?? waited?.[0]
     if (cause != null) throw cause
@@ -195,6 +197,9 @@ export class RedisEngine implements Engine {
     for (const bucket of this.epochs.keys()) this.raise(bucket)
   }
 }
+
+/** Several only where they spread over masters: a message costs as much as several entries. */
+export const redisBucketsOf = ({ mode }: RedisAddress): number => (mode === 'cluster' ? TAGS.length : 1)
 
 export type RedisSetup = EngineSetup & {
   /** A gift counts only when so many replicas have it. */

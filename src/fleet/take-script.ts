@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { COUNT_MAX } from '../lib/bounds.ts'
 import { TAGS } from './buckets.ts'
-import type { Answer, Entry, Exchange, Result } from './engine.ts'
+import type { Answer, Entry, Result } from './engine.ts'
 
 /** A process that nobody spoke to for so long may have slept while another took over. */
 const SILENCE_MS = 1_000
@@ -11,7 +11,7 @@ const GRACE_MS = 60_000
 const BUCKET_MS = 7 * 86_400_000
 
 /**
- * One exchange with Redis: the script that carries it out, and the words of its arguments.
+ * One exchange with Redis: the script that carries it out. `take-message.ts` says it.
  *
  * - Keys: the bucket's, then each entry's window. All have the bucket's tag, so that a cluster has them in one slot.
  * - Arguments: server, epoch, now, loose ms, share, learn ms, the fleet's id ('' = do not ask), then all entries in one
@@ -125,27 +125,6 @@ export const TAKE_SHA = createHash('sha1').update(TAKE).digest('hex')
 /** The hash of a bucket. */
 export const bucketKey = (bucket: number) => `t:{${TAGS[bucket]}}`
 
-/** The arguments of EVALSHA and EVAL after the script: the number of keys, the keys, and what the script's head lists. */
-export function takeArguments(
-  { bucket, nowMs, looseMs, share, entries }: Exchange,
-  {
-    serverId,
-    epoch,
-    learnMs,
-    fleetId,
-  }: { serverId: number; epoch: number; learnMs: number; fleetId: string },
-): (string | number | Buffer)[] {
-  const prefix = bucketKey(bucket)
-  const packed = new Float64Array(entries.length * NUMBERS)
-  const list: (string | number | Buffer)[] = [entries.length + 1, prefix]
-  for (const [i, entry] of entries.entries()) {
-    list.push(prefix + windowName(entry))
-    pack(entry, nowMs, packed, i * NUMBERS)
-  }
-  list.push(serverId, epoch, nowMs, looseMs, share, learnMs, fleetId, Buffer.from(packed.buffer))
-  return list
-}
-
 /** @throws Error when the reply makes no sense. */
 export function readReply(
   reply: unknown,
@@ -160,35 +139,11 @@ export function readReply(
     throw new Error('the reply of the script makes no sense')
   const numbers = new Float64Array(length)
   new Uint8Array(numbers.buffer).set(second) // a copy, because doubles must be aligned
-  const answers: Answer[] = entries.map(({ endMs }, i) => answerAt(numbers, 4 * i, endMs))
+  const answers: Answer[] = []
+  for (let at = 0; at < length; at += 4) {
+    const { endMs } = entries[at / 4] as Entry // as many as answers
+    const number = (i: number) => numbers[at + i] as number // in range
+    answers.push({ endMs, given: number(0), gift: number(1), sum: number(2), looseUntilMs: number(3) })
+  }
   return { kind: 'answered', isLearning: first > 0, learning: first, answers }
-}
-
-function answerAt(numbers: Float64Array, at: number, endMs: number): Answer {
-  const [given = 0, gift = 0, sum = 0, looseUntilMs = 0] = numbers.subarray(at, at + 4)
-  return { endMs, given, gift, sum, looseUntilMs }
-}
-
-/** Doubles of an entry, in the order in which the script reads them. */
-const NUMBERS = 8
-
-function pack(entry: Entry, nowMs: number, packed: Float64Array, at: number): void {
-  packed[at] = entry.endMs - nowMs
-  packed[at + 1] = entry.limit
-  packed[at + 2] = entry.given
-  packed[at + 3] = entry.owed
-  packed[at + 4] = entry.asked
-  packed[at + 5] = entry.least
-  packed[at + 6] = entry.ahead
-  packed[at + 7] = (entry.isTentative ? 1 : 0) + (entry.hasForgotten ? 2 : 0)
-}
-
-const cell = Buffer.alloc(16)
-
-function windowName({ h0, h1, h2, h3, endMs }: Entry): string {
-  cell.writeInt32BE(h0, 0)
-  cell.writeInt32BE(h1, 4)
-  cell.writeInt32BE(h2, 8)
-  cell.writeInt32BE(h3, 12)
-  return cell.toString('base64url') + endMs.toString(36)
 }

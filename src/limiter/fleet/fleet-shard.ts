@@ -264,6 +264,7 @@ export class FleetShard {
   private sendBucket(bucket: Bucket, isPing: boolean): void {
     const now = this.options.timers.now()
     if (bucket.isUnderWay || now < bucket.notBefore) return
+    const { nowMs } = this
     const cells: Cell[] = []
     const entries: Entry[] = []
     const add = (cell: Cell, entry: Entry) => {
@@ -273,8 +274,8 @@ export class FleetShard {
     for (const cell of bucket.wanting) {
       if (entries.length === ENTRIES_MAX) break
       bucket.wanting.delete(cell)
-      const entry = this.askFor(cell)
-      if (entry === null) this.drop(bucket, cell)
+      const entry = this.askFor(cell, nowMs)
+      if (entry === null) this.drop(bucket, cell, nowMs)
       else add(cell, entry)
     }
     if (!bucket.isAway)
@@ -287,7 +288,7 @@ export class FleetShard {
       }
     while (entries.length < ENTRIES_MAX && bucket.untold.length > 0) {
       const cell = bucket.untold.pop() as Cell // there is one
-      if (cell.entry !== null || cell.endMs <= this.nowMs || !this.isThere(cell)) continue
+      if (cell.entry !== null || cell.endMs <= nowMs || !this.isThere(cell)) continue
       if (cell.given + cell.owed > 0) add(cell, cell.tell())
     }
     if (entries.length === 0 && !isPing) return
@@ -295,16 +296,16 @@ export class FleetShard {
   }
 
   /** The entry for those who wait in a cell: as many as want the same limit in the same window. */
-  private askFor(cell: Cell): Entry | null {
+  private askFor(cell: Cell, nowMs: number): Entry | null {
     const { leaseMs } = this.options
     // A server that was frozen for so long might ask an engine that keeps the window no more, and would give it anew.
-    for (let [call] = cell.waiting; call && call.endMs + ASKED_MS < this.nowMs; [call] = cell.waiting) {
+    for (let [call] = cell.waiting; call && call.endMs + ASKED_MS < nowMs; [call] = cell.waiting) {
       cell.waiting.shift()
       cell.enter(call.endMs)
       call.decided(false, cell.used, cell)
     }
     const [first] = cell.waiting
-    const ahead = cell.isKept ? cell.aheadOf(this.nowMs, leaseMs) : 0
+    const ahead = cell.isKept ? cell.aheadOf(nowMs, leaseMs) : 0
     if (first === undefined) {
       if (cell.owed > 0 || cell.isOverstated) return cell.tell()
       return cell.unspent > 0 && ahead > cell.unspent
@@ -373,7 +374,8 @@ export class FleetShard {
     // While it learns it hears all there is without a pause; then it is asked from time to time.
     bucket.notBefore = isLearning && bucket.untold.length === 0 ? timers.now() + timeoutMs / 4 : 0
     const { nowMs } = this
-    for (const [i, cell] of cells.entries()) {
+    for (let i = 0; i < cells.length; i++) {
+      const cell = cells[i] as Cell // in range
       const answer = answers[i]
       if (answer === undefined) throw new Error('an answer is missing')
       this.stats.given += answer.gift
@@ -386,7 +388,7 @@ export class FleetShard {
       if (cell.unspent > 0) bucket.leased.add(cell)
       if (cell.returned > 0) bucket.returning.add(cell)
       if (cell.waiting.length > 0 || cell.isOverstated) bucket.wanting.add(cell)
-      else this.drop(bucket, cell)
+      else this.drop(bucket, cell, nowMs)
     }
   }
 
@@ -442,8 +444,8 @@ export class FleetShard {
   }
 
   /** Forgets a cell that nobody needs. */
-  private drop(bucket: Bucket, cell: Cell): void {
-    const isOver = cell.endMs + OVER_MS < this.nowMs
+  private drop(bucket: Bucket, cell: Cell, nowMs = this.nowMs): void {
+    const isOver = cell.endMs + OVER_MS < nowMs
     if (cell.entry !== null || cell.waiting.length > 0 || cell.reserved > 0) return
     if (cell.isKept && !isOver) return
     if (!isOver && cell.owed > 0) return // it is to be told
@@ -464,7 +466,7 @@ export class FleetShard {
         if (cell.unspent === 0) bucket.leased.delete(cell)
         else if (cell.isIdle(nowMs, leaseMs)) bucket.returning.add(cell)
       }
-      for (const cell of bucket.slice()) this.drop(bucket, cell)
+      for (const cell of bucket.slice()) this.drop(bucket, cell, nowMs)
       for (const cell of bucket.wanting) this.decideDue(bucket, cell, now)
       const isQuiet = this.doesForget && now - bucket.spokeAt >= timeoutMs / 2
       this.sendBucket(bucket, bucket.isAway || bucket.isLearning || isQuiet)

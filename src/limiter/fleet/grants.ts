@@ -250,7 +250,23 @@ export class Grant {
     const given = hasForgotten ? 0 : this.given
     this.returned = 0
     this.ownOfEntry = this.own
-    this.entry = { h0, h1, h2, h3, endMs, given, hasForgotten, returned, owed, ...wanted }
+    const { limit, asked, least, ahead, isTentative } = wanted
+    this.entry = {
+      h0,
+      h1,
+      h2,
+      h3,
+      endMs,
+      limit,
+      given,
+      hasForgotten,
+      returned,
+      owed,
+      asked,
+      least,
+      ahead,
+      isTentative,
+    }
     return this.entry
   }
 }
