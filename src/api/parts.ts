@@ -7,17 +7,27 @@ import type { LimiterRouter } from '../limiter/threads/router.ts'
 import type { Measures } from '../observe/measures.ts'
 import type { Recall, Recent } from '../recent/recent.ts'
 import type { Database } from '../records/database.ts'
+import type { Answer, Question } from '../records/questions.ts'
 import type { Sweeper } from '../sweep/sweeper.ts'
 import type { UsageRecorder } from '../usage/recorder.ts'
 import type { Vault } from '../vault/vault.ts'
 import type { CreditSpender } from '../verify/credits.ts'
 import type { KeyLookup } from '../verify/lookup.ts'
+import type { Standing } from '../verify/standing.ts'
 import type { CreateAnswers } from './idempotency/answers.ts'
 import type { Namespaces } from './ratelimits/namespaces.ts'
 import type { StatusSample } from './server/status-history.ts'
 
 /** `nodeId` is of the data directory and outlives a restart; `processId` is new at each start. */
 export type ServerSelf = { nodeId: string; processId: string; host: string }
+
+/** What this server answers about the key with a hash, and what the others do. */
+export type Asked = {
+  /** The worst of all HTTP threads; null = one cannot say, and none accepts it. */
+  own: Standing | null
+  /** `busy`: too much is being asked. `deaf`: this server hears no answers, as it polls for changes. */
+  others: Answer[] | 'busy' | 'deaf'
+}
 
 /** Services that operations use. An operation names those it needs: `Pick<Services, 'database' | 'clock'>`. */
 export type Services = {
@@ -46,6 +56,8 @@ export type Services = {
   readonly recent: Recent | null
   /** Asks all HTTP threads of the process what they remember; null = nothing is remembered. */
   readonly recall: Recall | null
+  /** Asks the HTTP threads of this process and the other servers on the database about a key. The subject is its hash. */
+  readonly askServers: (question: Question) => Promise<Asked>
   /** The metrics of all threads, in the text format of Prometheus. */
   readonly metricsText: () => Promise<string>
   /** Figures of the process by minute, oldest first; null = TOLLGATE_DASHBOARD is off. */

@@ -10,6 +10,7 @@ import type {
   VerifyKeyReply,
   WhoamiReply,
 } from './replies.ts'
+import { printAnswers } from './server-answers.ts'
 import { MAX_ITEMS, META, NAME, OVERLAP, requireChange, YES } from './shared-options.ts'
 import { fieldsText, tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
@@ -281,6 +282,14 @@ export const keyCommands: Command[] = [
       })
       given.print('deleted', {})
     },
+  },
+  {
+    name: 'key servers',
+    about:
+      'ask every server on the database what it answers about a key, also after it was deleted; exit status 1 if they differ or one does not answer',
+    arguments: KEY_ID,
+    example: 'key servers key_1234',
+    run: (given) => printAnswers(given, 'keys.askServers', { keyId: given.argument('key id') }),
   },
   {
     name: 'key erase',

@@ -31,4 +31,5 @@ export type {
   RerollRootKeyReply,
   WhoamiRootKeyReply,
 } from '../doors/v1/root-keys/schema.ts'
+export type { AskServersReply } from '../doors/v1/server-answers.ts'
 export type { CreateWorkspaceReply, ListWorkspacesReply } from '../doors/v1/workspaces/schema.ts'

@@ -5,6 +5,7 @@ import type {
   RerollRootKeyReply,
   WhoamiRootKeyReply,
 } from './replies.ts'
+import { printAnswers } from './server-answers.ts'
 import { MAX_ITEMS, NAME, OVERLAP } from './shared-options.ts'
 import { tableText, timeText, timeTextOr, yesOrNo } from './text.ts'
 import { UsageError } from './usage-error.ts'
@@ -169,5 +170,14 @@ export const rootKeyCommands: Command[] = [
       await (await given.client()).post('rootKeys.deleteRootKey', body)
       given.print('deleted', {})
     },
+  },
+  {
+    name: 'root-key servers',
+    about:
+      'ask every server on the database what it answers about a root key, also after it was deleted; exit status 1 if they differ or one does not answer',
+    arguments: ROOT_KEY_ID,
+    options: ID,
+    example: 'root-key servers rk_1234',
+    run: (given) => printAnswers(given, 'rootKeys.askServers', { rootKeyId: given.argument('root key id') }),
   },
 ]

@@ -58,6 +58,7 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
     note: 'The right on single APIs must cover every API that the keys belong to.',
   }),
   'keys.explainKey': needs([onApi('read_key')]),
+  'keys.askServers': needs([onApi('read_key')]),
   'keys.getVerifications': needs([onApi('read_key')], {
     note: 'The right on single APIs must cover every API that the keys belong to.',
   }),
@@ -170,6 +171,7 @@ export const V1_NEEDS: Readonly<Record<string, Need>> = {
   'rootKeys.deleteRootKey': needs([['root_key.*.delete_root_key']], {
     note: 'Also every permission that the deleted root key has.',
   }),
+  'rootKeys.askServers': needs([['root_key.*.read_root_key']]),
   'vault.reseal': FOR_OPERATORS,
   'server.getHistory': FOR_OPERATORS,
   'server.getSettings': FOR_OPERATORS,

@@ -4,6 +4,11 @@ import type { Samples } from './examples.ts'
 export const ID = '4aBcDeFgHjKmNpQr'
 export const NOON = Date.UTC(2026, 0, 31, 12)
 
+const SERVERS_ASKED = [
+  { id: `node_${ID}`, isThis: true, code: 'DISABLED' },
+  { id: 'node_5bCdEfGhJkMnPqRs', isThis: false, code: 'DISABLED', afterMs: 4 },
+]
+
 const VALUES: Samples['values'] = {
   'analytics:total': 42,
   'analytics.getOverview:top': 10,
@@ -100,6 +105,8 @@ const VALUES: Samples['values'] = {
       limit: { name: 'default', owner: 'key', limit: 100, duration: 60_000, remaining: 0, reset: NOON },
     },
   ],
+  'keys.askServers:servers': SERVERS_ASKED,
+  'rootKeys.askServers:servers': SERVERS_ASKED,
   'keys.getLastUsed:lastUsed': NOON,
   'keys.searchKeys:total': 1,
   'keys.addPermissions:id': `perm_${ID}`,

@@ -22,6 +22,7 @@ export class ChangeListener {
   readonly #address: DatabaseAddress & { databaseId: string }
   readonly #timers: Timers
   readonly #afterBeat: ((sql: Sql) => Promise<void>) | null
+  readonly #alsoListen: (sql: Sql) => Promise<void>
   #listenConnection: Sql
   #heartbeatConnection: Sql
   #beats = 0
@@ -33,16 +34,22 @@ export class ChangeListener {
   /**
    * @param address With the id of its database: what answers there later may be another one.
    * @param options.afterBeat Asks more of the database, at the start and whenever it took a beat. What it throws is ignored.
+   * @param options.alsoListen Listens to more on a connection that hears changes.
    */
   constructor(
     invalidations: Invalidations,
     address: DatabaseAddress & { databaseId: string },
-    options: { timers?: Timers; afterBeat?: (sql: Sql) => Promise<void> } = {},
+    options: {
+      timers?: Timers
+      afterBeat?: (sql: Sql) => Promise<void>
+      alsoListen?: (sql: Sql) => Promise<void>
+    } = {},
   ) {
     this.#invalidations = invalidations
     this.#address = address
     this.#timers = options.timers ?? systemTimers
     this.#afterBeat = options.afterBeat ?? null
+    this.#alsoListen = options.alsoListen ?? (() => Promise.resolve())
     this.#listenConnection = this.#connect()
     this.#heartbeatConnection = this.#connect()
   }
@@ -71,6 +78,8 @@ export class ChangeListener {
     await this.#invalidations.listen(listening, (beat) => {
       if (listening === this.#listenConnection) this.#onBeat(beat)
     })
+    // Second, also when the driver reconnects: nothing else is heard before changes are.
+    await this.#alsoListen(listening)
   }
 
   async #run(): Promise<void> {

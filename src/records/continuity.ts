@@ -77,6 +77,17 @@ export async function deleteOldMarks(sql: AnySql): Promise<void> {
      where marked_at < floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${KEPT_MS}::bigint`
 }
 
+/** How many other processes marked the database within {@link MARKED_MS}: those that run and reach it. */
+export async function countOtherProcesses(sql: AnySql, processId: string): Promise<number> {
+  const [row] = await sql<{ processes: number }[]>`
+    select count(*)::integer as processes from server_marks
+     where process_id <> ${processId}
+       and marked_at >= floor(extract(epoch from clock_timestamp()) * 1000)::bigint - ${MARKED_MS}::bigint`
+  return row?.processes ?? 0
+}
+
+/** Three times as long as between two marks. */
+const MARKED_MS = 6_000
 const KEPT_MS = 86_400_000
 
 /** No such table or function. */

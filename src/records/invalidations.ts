@@ -92,6 +92,14 @@ export class Invalidations {
   }
 
   /**
+   * Resolves once every HTTP thread of this process has dropped what was broadcast before.
+   * @throws Error when a thread does not confirm in time.
+   */
+  async settled(): Promise<void> {
+    await this.broadcastAndWait([])
+  }
+
+  /**
    * Tells other processes. Runs inside the transaction that makes the change.
    * @param writeId Different for every write of this process. After the commit {@link broadcastAndWait} gets it too.
    */

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os'
 import { CreateAnswers } from '../api/idempotency/answers.ts'
-import type { Services } from '../api/parts.ts'
+import type { Asked, Services } from '../api/parts.ts'
 import { Namespaces } from '../api/ratelimits/namespaces.ts'
 import type { StatusSample } from '../api/server/status-history.ts'
 import type { Config, TracingConfig } from '../config.ts'
@@ -25,11 +25,13 @@ import { type Recall, Recent } from '../recent/recent.ts'
 import type { Watch } from '../recent/watches.ts'
 import { Database } from '../records/database.ts'
 import { Invalidations } from '../records/invalidations.ts'
+import type { Question } from '../records/questions.ts'
 import { Sweeper } from '../sweep/sweeper.ts'
 import { UsageRecorder } from '../usage/recorder.ts'
 import { Vault } from '../vault/vault.ts'
 import { CreditSpender } from '../verify/credits.ts'
 import { KeyLookup } from '../verify/lookup.ts'
+import { type Standing, standingOf } from '../verify/standing.ts'
 
 /** All parts of one HTTP thread. Passed as a value; nothing in it is global. */
 export type Deps = Services &
@@ -97,6 +99,7 @@ export function openDeps(
     metricsText: () => Promise<string>
     statusHistory: () => Promise<readonly StatusSample[]>
     recall: Recall
+    askServers: (question: Question) => Promise<Asked>
     onStatement?: OnStatement | undefined
   },
 ): { deps: Deps; ready: Promise<void>; close: (beside?: () => Promise<void>) => Promise<void> } {
@@ -182,6 +185,7 @@ export function openDeps(
     creates,
     recent,
     recall: recent === null ? null : options.recall,
+    askServers: options.askServers,
     measures,
     sessionSecrets: setup.sessionSecrets,
     tracer,
@@ -226,6 +230,12 @@ function openTracer({ resource, ...tracing }: TracingConfig, processId: string):
     scope: JSON.stringify({ name: 'tollgate', version: VERSION }),
   })
 }
+
+/** What a verification of the key with this hash answers on this thread, by the key's own state. */
+export const standingHere = async (
+  { keys, clock }: Pick<Deps, 'keys' | 'clock'>,
+  hash: string,
+): Promise<Standing> => standingOf(await keys.findByHash(hash), clock())
 
 /** What this thread counted. */
 export const reportThread = ({ measures, keys, namespaces, usage, tracer }: Deps): ThreadReport =>

@@ -1,3 +1,4 @@
+import type { Asked } from '../api/parts.ts'
 import type { StatusSample } from '../api/server/status-history.ts'
 import { type Listener, listen } from '../doors/http/listen.ts'
 import { systemClock } from '../lib/clock.ts'
@@ -6,8 +7,10 @@ import { systemTimers, within } from '../lib/timers.ts'
 import { logUnhandledRejections } from '../log.ts'
 import type { ThreadReport } from '../observe/measures.ts'
 import type { Recalled, RecentKind, RecentQuestion, RecentQuestions } from '../recent/recent.ts'
+import type { Question } from '../records/questions.ts'
+import type { Standing } from '../verify/standing.ts'
 import { createApp } from './app.ts'
-import { type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { type Deps, openDeps, reportThread, standingHere, type ThreadSetup } from './deps.ts'
 
 /** An additional HTTP thread: the same app on the same port, with its own caches, router and recorder. */
 
@@ -28,16 +31,21 @@ export type HttpRequests = {
   recall(question: RecentQuestion): RecentQuestions[RecentKind]['answer'] | null
   /** The reply to {@link HttpNotice}; null = it failed. */
   recalled(input: { id: number; recalled: Recalled<RecentKind> | null }): void
+  /** What this thread answers about the key with this hash. */
+  standing(hash: string): Standing
+  /** The reply to {@link HttpNotice}; null = it failed. */
+  asked(input: { id: number; asked: Asked | null }): void
   stop(input: null): void
 }
 /**
- * A client asked this thread for the metrics of the process, for its figures by minute, or for what all threads remember.
- * Reply with `scraped`, `historyGiven` or `recalled`, and the same id.
+ * A client asked this thread for the metrics of the process, for its figures by minute, for what all threads remember, or for
+ * what all servers answer about a key. Reply with `scraped`, `historyGiven`, `recalled` or `asked`, and the same id.
  */
 export type HttpNotice =
   | { scrape: number }
   | { history: number }
   | { recall: RecentQuestion & { id: number } }
+  | { ask: Question & { id: number } }
 
 declare const self: Worker
 
@@ -58,6 +66,7 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
       metricsText,
       statusHistory,
       recall,
+      askServers,
     })
     await ready
     const { connectionsMax, memoryBytesMax } = setup.config.listen
@@ -89,6 +98,10 @@ const { notify } = serveOwner<HttpRequests, HttpNotice>(self, {
   recall: ({ kind, input }) => started().deps.recent?.answer(kind, input) ?? null,
   recalled({ id, recalled }) {
     recalls.get(id)?.(recalled)
+  },
+  standing: (hash) => standingHere(started().deps, hash),
+  asked({ id, asked }) {
+    asks.get(id)?.(asked)
   },
   async stop() {
     await opened?.listener.stop()
@@ -145,5 +158,20 @@ async function recall<Kind extends RecentKind>(
   return recalled as Recalled<Kind> // of the same kind
 }
 
-/** Longer than the main thread waits for the other threads. */
+const asks = new Map<number, (asked: Asked | null) => void>()
+let lastAsk = 0
+
+/** Asks the main thread, which asks all threads and servers. @throws Error when it does not answer in time. */
+async function askServers(question: Question): Promise<Asked> {
+  const id = ++lastAsk
+  const { promise, resolve } = Promise.withResolvers<Asked | null>()
+  asks.set(id, resolve)
+  notify({ ask: { id, ...question } })
+  const asked = await within(systemTimers, SCRAPE_MS, promise, { late: () => null })
+  asks.delete(id)
+  if (asked === null) throw new Error('the main thread does not answer')
+  return asked
+}
+
+/** Longer than the main thread waits for the other threads and servers. */
 const SCRAPE_MS = 3000

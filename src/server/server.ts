@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { KeyImporter } from '../api/migrations/import-queue.ts'
+import type { Asked } from '../api/parts.ts'
 import { StatusHistory } from '../api/server/status-history.ts'
 import { auditMonths } from '../audit/months.ts'
 import type { Config } from '../config.ts'
@@ -27,15 +28,17 @@ import type { Recall, Recent } from '../recent/recent.ts'
 import { ChangeListener } from '../records/change-listener.ts'
 import { ChangePoller, deleteOldNotices } from '../records/change-poller.ts'
 import { deleteOldMarks } from '../records/continuity.ts'
+import { type Question, Questions } from '../records/questions.ts'
 import { usageRetention } from '../usage/retention.ts'
 import { UsageUpkeep } from '../usage/upkeep.ts'
 import { admitVault } from '../vault/admit.ts'
 import { findVaultKeys, type GivenVaultKeys } from '../vault/vault-keys.ts'
 import { RefillSchedule } from '../verify/refill-schedule.ts'
+import { type Standing, worstOf } from '../verify/standing.ts'
 import { admitDatabase, explained } from './admit.ts'
 import { createApp, createDashboardApp, createMetricsApp } from './app.ts'
 import { bootstrap } from './bootstrap.ts'
-import { connectionsOf, type Deps, openDeps, reportThread, type ThreadSetup } from './deps.ts'
+import { connectionsOf, type Deps, openDeps, reportThread, standingHere, type ThreadSetup } from './deps.ts'
 import { readDataDir, readProcess } from './figures.ts'
 import { withinOpenFiles } from './open-files.ts'
 import { tryPlaces } from './places.ts'
@@ -210,6 +213,26 @@ export async function startServer(
     const answers = others.filter((answer) => answer !== null)
     return { answers: [own, ...answers], isComplete: answers.length === others.length }
   }
+  /** The worst of all HTTP threads, once each has dropped what was changed before; null = one of them cannot say. */
+  const standing = async (hash: string): Promise<Standing | null> => {
+    try {
+      await deps.invalidations.settled()
+      const [own, others] = await Promise.all([standingHere(deps, hash), threads?.standings(hash) ?? []])
+      return worstOf([own, ...others])
+    } catch {
+      return null // whoever asked takes it for no answer
+    }
+  }
+  let questions: Questions | null = null
+  const askOthers = async (question: Question): Promise<Asked['others']> => {
+    const { nodeIds, processes } = question.expected
+    if (nodeIds.length === 0 && processes === 0) return []
+    return questions === null ? 'deaf' : ((await questions.ask(question)) ?? 'busy')
+  }
+  const askServers = async (question: Question): Promise<Asked> => {
+    const [own, others] = await Promise.all([standing(question.subject), askOthers(question)])
+    return { own, others }
+  }
   const { deps, ready, close } = openDeps(
     { ...makeSetup('0'), peerPorts: [], recoversUsage: true },
     {
@@ -218,6 +241,7 @@ export async function startServer(
       metricsText,
       statusHistory,
       recall,
+      askServers,
       onStatement: options.onStatement,
     },
   )
@@ -286,9 +310,12 @@ export async function startServer(
     metricsText,
     statusHistory,
     recall,
+    askServers,
   })
   if (address.kind === 'url') {
-    const Hearing = address.isPooled === true ? ChangePoller : ChangeListener
+    const isPooled = address.isPooled === true
+    if (!isPooled) questions = new Questions({ self: deps.self, sql: deps.sql, answer: standing })
+    const Hearing = isPooled ? ChangePoller : ChangeListener
     const replaced = new ReplacedDatabase(processId, {
       emptyCaches: () => deps.invalidations.broadcast(null),
       rewriteWindows: () => shards.rewrite(),
@@ -299,7 +326,7 @@ export async function startServer(
     const hearing = new Hearing(
       deps.invalidations,
       { ...address, databaseId },
-      { afterBeat: (sql) => replaced.check(sql) },
+      { afterBeat: (sql) => replaced.check(sql), alsoListen: async (sql) => await questions?.listen(sql) },
     )
     opening.defer(() => hearing.stop())
     await hearing.start()

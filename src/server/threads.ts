@@ -1,3 +1,4 @@
+import type { Asked } from '../api/parts.ts'
 import type { StatusSample } from '../api/server/status-history.ts'
 import { StartError } from '../errors.ts'
 import { type LinkEnd, workerLink } from '../lib/link.ts'
@@ -6,6 +7,8 @@ import { log } from '../log.ts'
 import { continuedFrom, type ThreadReport } from '../observe/measures.ts'
 import type { ThreadState } from '../observe/metrics.ts'
 import type { Recall, RecentKind, RecentQuestion, RecentQuestions } from '../recent/recent.ts'
+import type { Question } from '../records/questions.ts'
+import type { Standing } from '../verify/standing.ts'
 import type { ThreadSetup } from './deps.ts'
 import type { HttpNotice, HttpRequests } from './http.worker.ts'
 
@@ -21,6 +24,8 @@ export type HttpThreads = {
     kind: Kind,
     input: RecentQuestions[Kind]['input'],
   ): Promise<(RecentQuestions[Kind]['answer'] | null)[]>
+  /** What each thread answers about the key with this hash. Null = it does not say. */
+  standings(hash: string): Promise<(Standing | null)[]>
 }
 
 type Options = {
@@ -37,6 +42,8 @@ type Options = {
   statusHistory(): Promise<readonly StatusSample[]>
   /** Asks all threads, the main thread too. */
   recall: Recall
+  /** Asks all threads, the main thread too, and the other servers. */
+  askServers(question: Question): Promise<Asked>
 }
 
 /**
@@ -74,6 +81,7 @@ export async function startHttpThreads(options: Options): Promise<HttpThreads> {
     stop,
     report: () => Promise.all(threads.map((thread) => thread.report())),
     recall: (kind, input) => Promise.all(threads.map((thread) => thread.recall(kind, input))),
+    standings: (hash) => Promise.all(threads.flatMap((thread) => thread.standing(hash) ?? [])),
   }
 }
 
@@ -188,6 +196,12 @@ class HttpThread {
     return answer as RecentQuestions[Kind]['answer'] | null // of the same kind
   }
 
+  /** Null = it does not listen, so that nobody gets an answer from it. */
+  standing(hash: string): Promise<Standing | null> | null {
+    if (!this.isListening) return null
+    return this.thread.ask('standing', hash, { timeoutMs: REPORT_MS }).catch(() => null)
+  }
+
   /** Resolves when this thread's caches report every change to the other end. @throws Error */
   private meet(port: MessagePort): Promise<void> {
     return this.thread.ask('meet', port, { timeoutMs: START_MS, transfer: [port] })
@@ -195,6 +209,7 @@ class HttpThread {
 
   private answer(notice: HttpNotice): Promise<void> {
     if ('scrape' in notice) return this.scrape(notice.scrape)
+    if ('ask' in notice) return this.askAll(notice.ask)
     return 'history' in notice ? this.giveHistory(notice.history) : this.recallAll(notice.recall)
   }
 
@@ -210,6 +225,11 @@ class HttpThread {
   private async recallAll({ id, kind, input }: RecentQuestion & { id: number }): Promise<void> {
     const recalled = await this.options.recall(kind, input).catch(() => null)
     this.thread.send('recalled', { id, recalled })
+  }
+
+  private async askAll({ id, ...question }: Question & { id: number }): Promise<void> {
+    const asked = await this.options.askServers(question).catch(() => null)
+    this.thread.send('asked', { id, asked })
   }
 }
 

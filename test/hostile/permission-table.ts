@@ -216,6 +216,7 @@ export const ROWS: readonly Row[] = [
   row('keys.searchKeys', [onApi('read_key')], ({ apiId }) => ({ apiId })),
   row('keys.getLastUsed', [onApi('read_key')], ({ keyId }) => ({ keyId: [keyId] })),
   row('keys.explainKey', [onApi('read_key')], ({ keyId }) => ({ keyId })),
+  row('keys.askServers', [onApi('read_key')], ({ keyId }) => ({ keyId })),
   row('keys.eraseKey', [onApi('erase_key')], ({ keyId }) => ({ keyId })),
   row('keys.updateRemaining', [onApi('update_key')], ({ keyId }) => ({ keyId, op: 'set', value: 1 })),
   row('keys.listKeys', [['api.*.read_key']], ({ identityId }) => ({ identityId })),
@@ -587,6 +588,7 @@ export const ROWS: readonly Row[] = [
     [['root_key.*.create_root_key'], ['root_key.*.update_root_key']],
     ({ rootKeyId }) => ({ rootKeyId, overlap: 0 }),
   ),
+  row('rootKeys.askServers', [['root_key.*.read_root_key']], ({ rootKeyId }) => ({ rootKeyId })),
   row('rootKeys.deleteRootKey', [['root_key.*.delete_root_key']], ({ rootKeyId }) => ({ rootKeyId })),
 
   { ...row('vault.reseal', [], none), isForOperator: true },

@@ -88,9 +88,16 @@ describe.if(isHere)('servers behind PgBouncer', () => {
       }
       expect(`${first.output()}${second.output()}`).not.toContain('"level":"error"')
 
-      const { key } = await post('keys.createKey', { apiId })
+      // It neither hears answers nor questions: that is said, and nothing is taken for an answer.
+      const { key, keyId } = await post('keys.createKey', { apiId })
+      const askThrough = (server: typeof first) => server.post('keys.askServers', { keyId }, OPERATOR_KEY)
+      expect((await askThrough(first)).body.error.code).toBe('PRECONDITION_FAILED')
+      const { servers: asked } = await post('keys.askServers', { keyId }, direct)
+      expect(asked.map(({ code = null }: { code?: string | null }) => code)).toEqual(['VALID', null, null])
+
       await post('keys.verifyKey', { key })
       await cluster.stop('immediate')
+      expect((await askThrough(direct)).status).toBe(500)
       for (let i = 0; i < 3; i++) expect(await post('keys.verifyKey', { key })).toMatchObject({ valid: true })
       expect((await first.post('keys.createKey', { apiId }, OPERATOR_KEY)).status).toBe(500)
       await cluster.start()

@@ -220,6 +220,18 @@ export async function findKey(sql: AnySql, workspaceId: WorkspaceId, keyId: stri
   return row ?? null
 }
 
+/** What a key is verified by, also of a deleted one. Null when nothing is stored of it. */
+export async function findAnyKeyHash(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  keyId: string,
+): Promise<{ hash: string; apiId: string | null } | null> {
+  const [row] = await sql<{ hash: string; apiId: string | null }[]>`
+    select k.hash, api_of_keyspace(k.keyspace_id) as "apiId" from keys k
+     where k.workspace_id = ${workspaceId} and k.id = ${keyId}`
+  return row ?? null
+}
+
 /** As {@link findKey}, by the hash of the text. */
 export async function findKeyByHash(
   sql: AnySql,

@@ -130,6 +130,17 @@ export async function findRootKey(
   return row ?? null
 }
 
+/** What a root key that acts for the workspace is found by, also of a deleted one. Null when it is absent. */
+export async function findAnyRootKeyHash(
+  sql: AnySql,
+  workspaceId: WorkspaceId,
+  id: string,
+): Promise<string | null> {
+  const [row] = await sql<{ hash: string }[]>`
+    select hash from keys where for_workspace_id = ${workspaceId} and id = ${id}`
+  return row?.hash ?? null
+}
+
 /**
  * By id, after `cursor`, up to `limit + 1` rows: the extra one shows that there is another page.
  * @param options.grantedBy Null = no filter.

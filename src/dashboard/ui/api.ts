@@ -58,6 +58,7 @@ import type {
   GetStatusReply,
   ListServersReply,
 } from '../../doors/v1/server/schema.ts'
+import type { AskServersReply } from '../../doors/v1/server-answers.ts'
 import type { CreateWorkspaceReply, ListWorkspacesReply } from '../../doors/v1/workspaces/schema.ts'
 import type { SessionReply } from '../schema.ts'
 
@@ -87,6 +88,7 @@ export type Replies = {
   'identities.updateIdentity': IdentityReply
   'keys.addPermissions': Nothing
   'keys.addRoles': Nothing
+  'keys.askServers': AskServersReply
   'keys.createKey': CreateKeyReply
   'keys.deleteKey': Nothing
   'keys.explainKey': ExplainKeyReply
@@ -123,6 +125,7 @@ export type Replies = {
   'ratelimits.listOverrides': ListOverridesReply
   'ratelimits.setOverride': SetOverrideReply
   'ratelimits.updateNamespace': Nothing
+  'rootKeys.askServers': AskServersReply
   'rootKeys.createRootKey': CreateRootKeyReply
   'rootKeys.deleteRootKey': Nothing
   'rootKeys.listRootKeys': ListRootKeysReply

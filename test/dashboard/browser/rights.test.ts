@@ -59,6 +59,7 @@ const SHOWN: Record<Method, Shown | null> = {
   'identities.updateIdentity': { at: IDENTITY, button: 'Edit' },
   'keys.addPermissions': { at: PERMISSION, button: 'Assign' },
   'keys.addRoles': { at: ROLE, button: 'Assign' },
+  'keys.askServers': null, // the page states how soon the others hear of a change
   'keys.createKey': { at: 'keys', button: 'Create key' },
   'keys.deleteKey': { at: KEY, button: 'Delete…' },
   'keys.explainKey': { at: KEY, says: /Not shown: missing permission/ },
@@ -95,6 +96,7 @@ const SHOWN: Record<Method, Shown | null> = {
   'ratelimits.listOverrides': { at: NAMESPACE, panel: 'Overrides' },
   'ratelimits.setOverride': { at: NAMESPACE, button: 'Create override' },
   'ratelimits.updateNamespace': { at: NAMESPACE, button: 'Several servers…' },
+  'rootKeys.askServers': null, // as of keys
   'rootKeys.createRootKey': { at: 'root-keys', button: 'Create root key' },
   'rootKeys.deleteRootKey': { at: 'root-keys', button: 'Delete…' },
   'rootKeys.listRootKeys': { at: 'root-keys', panel: 'All root keys' },

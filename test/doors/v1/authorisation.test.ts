@@ -134,6 +134,11 @@ const ROWS: Record<string, Row> = {
     foreign: 404,
     accepts: [['api.*.read_key'], ['api.{A}.read_key']],
   },
+  'keys.askServers': {
+    input: ({ keyId }) => ({ keyId }),
+    foreign: 404,
+    accepts: [['api.*.read_key'], ['api.{A}.read_key']],
+  },
   'keys.eraseKey': {
     input: ({ keyId }) => ({ keyId }),
     foreign: 404,
@@ -441,6 +446,11 @@ const ROWS: Record<string, Row> = {
     input: ({ rootKeyId }) => ({ rootKeyId }),
     foreign: 404,
     accepts: [['root_key.*.delete_root_key']],
+  },
+  'rootKeys.askServers': {
+    input: ({ rootKeyId }) => ({ rootKeyId }),
+    foreign: 404,
+    accepts: [['root_key.*.read_root_key']],
   },
   'vault.reseal': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },
   'server.getHistory': { input: () => ({}), foreign: 200, accepts: [], isForOperator: true },

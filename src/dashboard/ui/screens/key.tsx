@@ -14,7 +14,7 @@ import { isRecent, LastUsed } from '../parts/last-used.tsx'
 import { EventTable, WatchButton, whyOf } from '../parts/limits.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
-import { othersHear } from '../parts/servers.tsx'
+import { OtherServers } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
 import { partsOf, place, setQuery } from '../route.ts'
@@ -37,12 +37,15 @@ export function Key() {
     return (
       <>
         <div class="head">{heading}</div>
-        <p class="notice">
+        <div class="notice" role="status">
           <Icon name="check" />
-          <span>
-            The key is deleted, and refused as NOT_FOUND.{othersHear()} <a href={within('keys')}>All keys</a>
-          </span>
-        </p>
+          <div>
+            <p>
+              The key is deleted, and refused as NOT_FOUND. <a href={within('keys')}>All keys</a>
+            </p>
+            <OtherServers of={{ keyId: id }} />
+          </div>
+        </div>
       </>
     )
   if (data === null)
@@ -83,7 +86,7 @@ function Shown({
 }) {
   const { id, apiId } = record
   const [open, setOpen] = useState<Open>(null)
-  const [checked, setChecked] = useState<string | null>(null)
+  const [checked, setChecked] = useState<{ text: string; at: number } | null>(null)
   const [count, setCount] = useState(0)
   const explained = useData(`explain ${id} ${count}`, ({ signal }) =>
     ask('keys.explainKey', { keyId: id }, { signal }),
@@ -99,9 +102,10 @@ function Shown({
     const start = performance.now()
     const { valid, code } = await ask('keys.explainKey', { keyId: id })
     const ms = Math.max(1, Math.round(performance.now() - start))
-    setChecked(
-      `Checked: ${valid ? 'it would pass' : `refused, ${code}`}, seen ${ms} ms later.${othersHear()}`,
-    )
+    setChecked({
+      text: `Checked: ${valid ? 'it would pass' : `refused, ${code}`}, seen ${ms} ms later.`,
+      at: start,
+    })
     changed()
   }
   const enable = useAction(async (enabled: boolean) => {
@@ -182,10 +186,13 @@ function Shown({
         )}
       </ul>
       {checked !== null && (
-        <p class="notice" role="status">
+        <div class="notice" role="status">
           <Icon name="check" />
-          <span>{checked}</span>
-        </p>
+          <div>
+            <p>{checked.text}</p>
+            <OtherServers key={checked.at} of={{ keyId: id }} />
+          </div>
+        </div>
       )}
       {enable.failed !== null && <Failure failed={enable.failed} />}
       <div class="panels">

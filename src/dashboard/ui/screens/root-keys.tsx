@@ -1,5 +1,9 @@
 import { useState } from 'preact/hooks'
-import type { CreateRootKeyReply, ListRootKeysReply } from '../../../doors/v1/root-keys/schema.ts'
+import type {
+  CreateRootKeyReply,
+  ListRootKeysReply,
+  RerollRootKeyReply,
+} from '../../../doors/v1/root-keys/schema.ts'
 import { useData } from '../data.ts'
 import { day, dayAndTime, exact, fromNow, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
@@ -7,8 +11,10 @@ import { CallText } from '../parts/call.tsx'
 import { Button, Field } from '../parts/controls.tsx'
 import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { Area, Choice } from '../parts/form.tsx'
+import { Icon } from '../parts/icons.tsx'
 import { LastUsed } from '../parts/last-used.tsx'
 import { Panel } from '../parts/panel.tsx'
+import { OtherServers } from '../parts/servers.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { place } from '../route.ts'
@@ -25,6 +31,7 @@ export function RootKeys() {
     { what: 'create' } | { what: 'edit' | 'delete' | 'rotate'; row: Row } | null
   >(null)
   const [made, setMade] = useState<{ title: string; rootKey: string } | null>(null)
+  const [changed, setChanged] = useState<{ text: string; rootKeyId: string; count: number } | null>(null)
   const { query } = place.value
   const loaded = useData(`root keys ${workspaceId.value} ${query.get('after')}`, (options) =>
     ask('rootKeys.listRootKeys', { limit: 50, lastUsed: true, cursor: query.get('after') }, options),
@@ -36,6 +43,8 @@ export function RootKeys() {
     setMade({ title, rootKey: reply.rootKey })
     loaded.reload()
   }
+  const say = (text: string, { id }: Row) =>
+    setChanged((before) => ({ text, rootKeyId: id, count: (before?.count ?? 0) + 1 }))
   return (
     <>
       <div class="head">
@@ -48,6 +57,15 @@ export function RootKeys() {
         Give each person and each application one of its own: the audit log then names them, and one can be
         revoked without the others.
       </p>
+      {changed !== null && (
+        <div class="notice" role="status">
+          <Icon name="check" />
+          <div>
+            <p>{changed.text}</p>
+            <OtherServers key={changed.count} of={{ rootKeyId: changed.rootKeyId }} saysOwn />
+          </div>
+        </div>
+      )}
       <Panel title="All root keys" loaded={loaded}>
         {({ rootKeys, total, cursor }) => (
           <>
@@ -100,7 +118,16 @@ export function RootKeys() {
                 },
                 {
                   name: 'Actions',
-                  cell: (row) => <Actions row={row} onOpen={setOpen} onDone={loaded.reload} />,
+                  cell: (row) => (
+                    <Actions
+                      row={row}
+                      onOpen={setOpen}
+                      onDone={() => {
+                        say(`${nameOf(row)} is ${row.enabled ? 'disabled' : 'enabled'}.`, row)
+                        loaded.reload()
+                      }}
+                    />
+                  ),
                 },
               ]}
             />
@@ -125,9 +152,26 @@ export function RootKeys() {
         />
       )}
       {open?.what === 'rotate' && (
-        <Rotate row={open.row} onClose={close} onDone={show('The root key that replaces it')} />
+        <Rotate
+          row={open.row}
+          onClose={close}
+          onDone={(reply) => {
+            const isEnded = reply.oldRootKeyExpires <= Date.now()
+            if (isEnded) say(`${nameOf(open.row)} is rotated, and its old text has ended.`, open.row)
+            show('The root key that replaces it')(reply)
+          }}
+        />
       )}
-      {open?.what === 'delete' && <Delete row={open.row} onClose={close} onDone={loaded.reload} />}
+      {open?.what === 'delete' && (
+        <Delete
+          row={open.row}
+          onClose={close}
+          onDone={() => {
+            say(`${nameOf(open.row)} is deleted.`, open.row)
+            loaded.reload()
+          }}
+        />
+      )}
       {made !== null && (
         <SecretDialog
           title={made.title}
@@ -254,7 +298,7 @@ function Rotate({
 }: {
   row: Row
   onClose: () => void
-  onDone: (reply: CreateRootKeyReply) => void
+  onDone: (reply: RerollRootKeyReply) => void
 }) {
   const [overlap, setOverlap] = useState<(typeof OVERLAPS)[number]['value']>('86400000')
   const input = { rootKeyId: row.id, overlap: Number(overlap) }

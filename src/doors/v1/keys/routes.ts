@@ -13,6 +13,8 @@ import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
 import { EraseReply } from '../erase-reply.ts'
 import { EmptyReply } from '../page.ts'
+import { AskServersReply } from '../server-answers.ts'
+import { askServersEndpoint } from './ask-servers.ts'
 import { createKeyEndpoint } from './create-key.ts'
 import { eraseKeyEndpoint } from './erase-key.ts'
 import { explainKeyEndpoint } from './explain-key.ts'
@@ -24,6 +26,7 @@ import { listKeysOfAllApis } from './list-keys.ts'
 import { rerollKeyEndpoint } from './reroll-key.ts'
 import { authenticateOnKey } from './right-on-key.ts'
 import {
+  AskServersBody,
   AttachPermissionsBody,
   AttachRolesBody,
   CreateKeyBody,
@@ -207,6 +210,16 @@ export const keyRoutes: Endpoint[] = [
       errors: ['NOT_FOUND'],
     },
     explainKeyEndpoint,
+  ),
+  post(
+    '/v1/keys.askServers',
+    {
+      input: AskServersBody,
+      reply: AskServersReply,
+      summary: 'Ask every server on the database what it answers about a key, also after it was deleted',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    askServersEndpoint,
   ),
   get(
     '/v1/keys.getVerifications',

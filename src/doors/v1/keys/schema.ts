@@ -701,6 +701,9 @@ export const GetLastUsedReply = Type.Object({
 })
 export type GetLastUsedReply = Static<typeof GetLastUsedReply>
 
+export const AskServersBody = Type.Object({ keyId: KeyId })
+export type AskServersBody = Static<typeof AskServersBody>
+
 export const ExplainKeyBody = Type.Object({
   keyId: KeyId,
   apiId: Type.Optional(

@@ -4,13 +4,17 @@ import { createRootKey } from '../../../api/root-keys/create-root-key.ts'
 import { deleteRootKey } from '../../../api/root-keys/delete-root-key.ts'
 import { listRootKeys, rootKeysLastUsed } from '../../../api/root-keys/list-root-keys.ts'
 import { rerollRootKey } from '../../../api/root-keys/reroll-root-key.ts'
+import { findAnyRootKeyHash } from '../../../api/root-keys/store.ts'
 import { updateRootKey } from '../../../api/root-keys/update-root-key.ts'
 import { type RootKeyIdentity, whoamiRootKey } from '../../../api/root-keys/whoami.ts'
-import { badRequest } from '../../../errors.ts'
+import { askServers } from '../../../api/server/ask-servers.ts'
+import { badRequest, notFound } from '../../../errors.ts'
 import type { Endpoint } from '../../http/endpoint.ts'
 import { get, post } from '../endpoint.ts'
 import { EmptyReply, pageOf } from '../page.ts'
+import { AskServersReply, askServersReply } from '../server-answers.ts'
 import {
+  AskServersBody,
   CreateRootKeyBody,
   CreateRootKeyReply,
   DeleteRootKeyBody,
@@ -127,6 +131,21 @@ export const rootKeyRoutes: Endpoint[] = [
       const actor = await authenticate(services, call, anyOf('*', DELETE))
       await deleteRootKey(services, actor, rootKeyId, { right: DELETE, isGrantedToo })
       return {}
+    },
+  ),
+  post(
+    '/v1/rootKeys.askServers',
+    {
+      input: AskServersBody,
+      reply: AskServersReply,
+      summary: 'Ask every server on the database what it answers about a root key, also after it was deleted',
+      errors: ['NOT_FOUND', 'PRECONDITION_FAILED'],
+    },
+    async (services, call, { rootKeyId }) => {
+      const actor = await authenticate(services, call, anyOf('*', 'root_key.*.read_root_key'))
+      const hash = await findAnyRootKeyHash(services.sql, actor.workspaceId, rootKeyId)
+      if (hash === null) throw notFound('root key', rootKeyId)
+      return askServersReply(actor, await askServers(services, actor, hash))
     },
   ),
 ]

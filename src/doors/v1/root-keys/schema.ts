@@ -18,6 +18,8 @@ const RootKeyId = Type.String({
   description: 'Id of the root key, from rootKeys.createRootKey or rootKeys.listRootKeys.',
 })
 
+export const AskServersBody = Type.Object({ rootKeyId: RootKeyId })
+
 export const CreateRootKeyBody = Type.Object({
   name: Type.Optional(Name),
   permissions: Permissions,
