@@ -6,7 +6,7 @@ import { join } from 'node:path'
  *
  * | lane | runs |
  * |---|---|
- * | `embedded` | what says something about the embedded database, about ends and first runs; and one pass over every endpoint |
+ * | `embedded` | what says something about the embedded database and about first runs; and one pass over every endpoint |
  * | `postgres` | everything but what the first lane alone runs |
  *
  * `bun test/lanes.ts <lane>` prints the files of a lane. `tidy.test.ts` holds the table to the files that there are.
@@ -18,16 +18,14 @@ export type Lane = (typeof LANES)[number]
 export const EMBEDDED_ONLY = [
   // Files for other programs.
   'deploy/{compose,confined,kubernetes,systemd}.test.ts',
+  'api/vault/embedded.test.ts',
   'db/embedded/*.test.ts',
-  // Ends, kills and data directories: what is kept is kept by the same steps on either database.
-  'start/endings.test.ts',
-  'start/import-kill.test.ts',
-  'start/restart.test.ts',
+  // Ends of a process with its database in it. All others are in the other lane: what is kept is kept by the same steps.
+  'start/embedded-ends.test.ts',
   // Launchers and first starts: they start the program as the README says, without a database.
   'docs/typescript.test.ts',
   'start/binary.test.ts',
   'start/container.test.ts',
-  'start/interrupts.test.ts',
   'start/script.test.ts',
   // What a release is made of: files, git and Node.
   'release/*.test.ts',
@@ -37,24 +35,16 @@ export const EMBEDDED_ONLY = [
 
 /** Patterns below test/ of files in both lanes: the embedded database could answer differently. */
 export const BOTH = [
-  // Real processes, their ends and their data directories.
+  // Tests of one database in a file with those of the other.
   'docs/commands.test.ts',
   'start/full-disk.test.ts',
-  'start/imports-and-vault.test.ts',
-  'start/stopping.test.ts',
-  'start/thread-death.test.ts',
-  'usage/kill.test.ts',
   // Every endpoint with the official clients.
   'sdk/**/*.test.ts',
-  // Statements that do more than read a row by its id.
-  'api/ratelimits/limit.test.ts',
-  'api/keys/verify-key.test.ts',
-  'api/vault/vault.test.ts',
+  // How each of them is spoken to, and statements that do more than read a row by its id.
   'db/array-types.test.ts',
   'db/migrate.test.ts',
   'db/transactions.test.ts',
   'limiter/flush/flush.test.ts',
-  'usage/recorder.test.ts',
   'verify/credits.test.ts',
 ]
 

@@ -22,11 +22,15 @@ import { emptyColumns } from '../../src/usage/batch.ts'
 import { hashKey } from '../../src/verify/secret.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
 import { makeApi } from '../support/fixtures.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 import { filesWith, tablesWith } from './support.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
+
+/** Of calls at once. */
+const ROUNDS = IS_NIGHTLY ? 5 : 2
 
 let database: TestDatabase
 let server: TestServer
@@ -337,7 +341,7 @@ describe('identities.eraseIdentity', () => {
   })
 
   test('several concurrent calls are one erasure, with one pseudonym and one event', async () => {
-    for (let round = 0; round < 5; round++) {
+    for (let round = 0; round < ROUNDS; round++) {
       const workspace = await server.workspace()
       const apiId = await makeApi(workspace)
       const person = await makePerson(workspace, apiId, 'grace')
@@ -444,7 +448,7 @@ describe('keys.eraseKey', () => {
   })
 
   test('several concurrent calls are one erasure, with one pseudonym and one event', async () => {
-    for (let round = 0; round < 5; round++) {
+    for (let round = 0; round < ROUNDS; round++) {
       const workspace = await server.workspace()
       const { keyId } = await workspace.post('keys.createKey', { apiId: await makeApi(workspace) })
       const asked = await Promise.all([1, 2, 3].map(() => workspace.post('keys.eraseKey', { keyId })))

@@ -137,7 +137,7 @@ describe.skipIf(HAPROXY === null)('HAProxy', () => {
   const behind = async (backend: string) => {
     const { port, stats } = await startHaproxy(
       (place) =>
-        `defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\nfrontend f\n  bind 127.0.0.1:${place.port}\n  default_backend b\nbackend b\n${backend}\n`,
+        `defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n  timeout check 10s\nfrontend f\n  bind 127.0.0.1:${place.port}\n  default_backend b\nbackend b\n${backend}\n`,
       closing,
     )
     return { url: `http://127.0.0.1:${port}`, stats }

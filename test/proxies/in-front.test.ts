@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PATIENT } from '../docs/blocks.ts'
 import { makeKey } from '../support/fixtures.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { sendRaw } from '../support/raw.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, type TestWorkspace } from '../support/server.ts'
 import { batchesOf, type Closed, hostileRequests } from '../support/spellings.ts'
@@ -45,6 +46,8 @@ const CREATE_IN_V2: Closed = {
   headers: [`Authorization: Bearer ${OPERATOR_KEY}`],
   body: '{"name":"from outside"}',
 }
+/** What those that pass few methods on refuse; by day one of each version of the API. */
+const CLOSED_TO_FEW = IS_NIGHTLY ? [METRICS, CREATE, VERIFY, CREATE_IN_V2] : [CREATE, CREATE_IN_V2]
 /** Texts that only the answer of each path contains. */
 const MARKS = new Map([
   [METRICS, '# TYPE tollgate_'],
@@ -175,7 +178,7 @@ function tests(configuration: Configuration): void {
   test('a closed path is never served, however it is written', async () => {
     expect((await fetch(`${server.url}/metrics`)).status).toBe(200)
     const before = await rootKeys()
-    for (const closed of isForFew ? [METRICS, CREATE, VERIFY, CREATE_IN_V2] : [METRICS]) {
+    for (const closed of isForFew ? CLOSED_TO_FEW : [METRICS]) {
       const mark = MARKS.get(closed) ?? ''
       for (const batch of batchesOf(hostileRequests(closed, '/v1/liveness'), 25))
         await Promise.all(

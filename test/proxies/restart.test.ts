@@ -2,6 +2,7 @@ import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { PATIENT } from '../docs/blocks.ts'
 import { openTestDatabase } from '../support/database.ts'
 import { freePort } from '../support/nginx.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -145,7 +146,7 @@ test.skipIf(!HAPROXY.isInstalled)(
   },
 )
 
-for (const name of ['nginx', 'Caddy']) {
+for (const name of IS_NIGHTLY ? ['nginx', 'Caddy'] : ['nginx']) {
   const configuration = configurationOf(name)
   test.skipIf(!configuration.isInstalled)(
     `${name} answers 502 while Tollgate is away, and those calls were not counted`,

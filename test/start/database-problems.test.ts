@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Cluster, POSTGRES_BIN, startCluster } from '../support/cluster.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { outcomeOf } from '../support/outcome.ts'
 import { spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
@@ -75,7 +76,7 @@ describe.if(POSTGRES_BIN !== null)('a database that cannot be used', () => {
       TOLLGATE_FLUSH_MS: '100',
       TOLLGATE_DB_TIMEOUT_MS: '20000',
     }
-    for (let start = 0; start < 2; start++) {
+    for (let start = 0; start < (IS_NIGHTLY ? 2 : 1); start++) {
       await using server = await spawnServer(env)
       const post = async (method: string, body: unknown) => {
         const answer = await server.post(method, body, OPERATOR_KEY)

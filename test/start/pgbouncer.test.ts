@@ -71,12 +71,13 @@ describe.if(isHere)('servers behind PgBouncer', () => {
         }
 
       const servers = [first, second, direct]
-      for (const [by, hearing] of [
+      const pairs = [
         [first, second],
-        [second, first],
         [direct, first],
+        [second, first],
         [first, direct],
-      ] as const) {
+      ] as const
+      for (const [by, hearing] of pairs.slice(0, IS_NIGHTLY ? 4 : 2)) {
         const { key, keyId } = await post('keys.createKey', { apiId })
         for (const server of servers)
           expect(await post('keys.verifyKey', { key }, server)).toMatchObject({ valid: true })

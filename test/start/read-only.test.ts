@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Cluster, POSTGRES_BIN, startCluster } from '../support/cluster.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -10,6 +11,9 @@ import { SLOW_MS } from '../support/timeout.ts'
 setDefaultTimeout(SLOW_MS)
 
 if (POSTGRES_BIN === null) console.warn('no Postgres is installed: one that takes no writes is not tested')
+
+/** By day one way to become read-only is enough. */
+const atNight = test.if(IS_NIGHTLY)
 
 describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
   type World = AsyncDisposable & {
@@ -115,7 +119,7 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
     expect(await server.end('SIGTERM')).toBe(0)
   })
 
-  test('set for the whole server is detected, also on existing connections', async () => {
+  atNight('set for the whole server is detected, also on existing connections', async () => {
     await using world = await openWorld(({ url }) => url)
     const { cluster } = world
     const set = async (value: string) => {
@@ -128,30 +132,33 @@ describe.if(POSTGRES_BIN !== null)('a read-only database', () => {
     await takesWritesAgain(world, performance.now())
   })
 
-  test('as a standby that takes over: reads continue there, and writes five seconds after its promotion', async () => {
-    await using closing = new AsyncDisposableStack()
-    let standby: Awaited<ReturnType<Cluster['standby']>> | null = null
-    const world = closing.use(
-      await openWorld(async (cluster) => {
-        standby = closing.use(await cluster.standby())
-        return `postgres://tollgate@127.0.0.1:${cluster.port},127.0.0.1:${standby.port}/tollgate`
-      }),
-    )
-    const second = standby as Awaited<ReturnType<Cluster['standby']>> | null // set by openWorld
-    const { cluster } = world
-    const behind = async () => {
-      const rows = await cluster.query(
-        'select replay_lsn >= pg_current_wal_lsn() as is from pg_stat_replication',
-        'postgres',
+  atNight(
+    'as a standby that takes over: reads continue there, and writes five seconds after its promotion',
+    async () => {
+      await using closing = new AsyncDisposableStack()
+      let standby: Awaited<ReturnType<Cluster['standby']>> | null = null
+      const world = closing.use(
+        await openWorld(async (cluster) => {
+          standby = closing.use(await cluster.standby())
+          return `postgres://tollgate@127.0.0.1:${cluster.port},127.0.0.1:${standby.port}/tollgate`
+        }),
       )
-      return rows[0]?.is !== true
-    }
-    while (await behind()) await Bun.sleep(20)
-    await cluster.stop('immediate')
-    await refusesWrites(world)
-    await second?.promote()
-    await takesWritesAgain(world, performance.now())
-  })
+      const second = standby as Awaited<ReturnType<Cluster['standby']>> | null // set by openWorld
+      const { cluster } = world
+      const behind = async () => {
+        const rows = await cluster.query(
+          'select replay_lsn >= pg_current_wal_lsn() as is from pg_stat_replication',
+          'postgres',
+        )
+        return rows[0]?.is !== true
+      }
+      while (await behind()) await Bun.sleep(20)
+      await cluster.stop('immediate')
+      await refusesWrites(world)
+      await second?.promote()
+      await takesWritesAgain(world, performance.now())
+    },
+  )
 })
 
 async function analyst(post: Post): Promise<string> {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { type Column, Columns, expectHealthy } from '../support/columns.ts'
-import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
+import { openTestDatabase, type TestDatabase } from '../support/database.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { OPERATOR_KEY } from '../support/server.ts'
 import { SLOW_MS } from '../support/timeout.ts'
@@ -14,9 +14,6 @@ beforeAll(async () => {
 afterAll(() => database[Symbol.asyncDispose]())
 
 const FLUSH_MS = 200
-
-/** Threads do not depend on the kind of database, so one suite is enough. */
-const once = test.if(TEST_DATABASE_URL === null)
 
 /** A server in which SIGUSR2 kills one thread of that module. */
 const spawnMortal = (thread: 'http.worker' | 'shard.worker', way: 'throw' | 'terminate') =>
@@ -53,7 +50,7 @@ const failedFor = (server: ServerProcess, reason: string) =>
 
 const ALL_UP = Array(5).fill(true)
 
-once('an HTTP thread that dies fails the calls it was answering, and another replaces it', async () => {
+test('an HTTP thread that dies fails the calls it was answering, and another replaces it', async () => {
   await using server = await spawnMortal('http.worker', 'throw')
   const calls = onFreshConnections(server)
   const columns = await Columns.open(calls, { stock: 60 })
@@ -112,7 +109,7 @@ once('an HTTP thread that dies fails the calls it was answering, and another rep
 })
 
 /** A decreasing counter is taken for one that restarted at 0: a rate over it jumps by everything counted before. */
-once('counters continue when an HTTP thread dies, also before its replacement runs', async () => {
+test('counters continue when an HTTP thread dies, also before its replacement runs', async () => {
   await using server = await spawnMortal('http.worker', 'throw')
   const verify = async (times: number) => {
     for (let i = 0; i < times; i++)
@@ -149,53 +146,50 @@ once('counters continue when an HTTP thread dies, also before its replacement ru
   expect(await server.end('SIGTERM')).toBe(0)
 })
 
-once(
-  'a shard that dies is restarted with its windows, and admits at most one flush interval more',
-  async () => {
-    await using server = await spawnMortal('shard.worker', 'terminate')
-    const columns = await Columns.open(server, { stock: 20 })
-    const limit = 3000
-    const identifiers = ['a', 'b', 'c', 'd'] // spread over both shards
-    const admittedAt = new Map(identifiers.map((each): [string, number[]] => [each, []]))
-    let refusedCost = 0
-    const take = async (identifier: string, cost = 1) => {
-      const body = { namespace: 'death', identifier, limit, duration: 365 * 86_400_000, cost }
-      const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY)
-      if (answer.status !== 200) {
-        expect(answer).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
-        refusedCost += cost
-      } else if (answer.body.success)
-        for (let i = 0; i < cost; i++) admittedAt.get(identifier)?.push(performance.now())
-      return answer
-    }
-    let isOver = false
-    const work = async (identifier: string) => {
-      while (!isOver) await take(identifier)
-    }
-    const working = identifiers.map(work)
-    await Bun.sleep(700)
-    const killedAt = performance.now()
-    server.process.kill('SIGUSR2')
-    // Calls that need no limit are not affected. Liveness stays 200, because half of the limits can be decided.
-    while (server.output().split('a limiter shard started').length < 4) {
-      for (const column of ['warm', 'cold', 'credits', 'writes'] as const)
-        expect((await columns.ask(column)).status).toBe(200)
-      expect((await server.get('liveness')).status).toBe(200)
-    }
-    isOver = true
-    await Promise.all(working)
-    while ((await columns.ask('limits')).status !== 200) await Bun.sleep(10)
-    expect(await threadsUp(server)).toEqual(ALL_UP)
-    for (const identifier of identifiers) {
-      // To the last token: the limit's number of calls passes, plus those that the thread had not flushed.
-      while ((await take(identifier, 50)).body.success);
-      while ((await take(identifier)).body.success);
-      const admitted = admittedAt.get(identifier) ?? []
-      const atRisk = admitted.filter((at) => at > killedAt - 2 * FLUSH_MS && at < killedAt + 100).length
-      expect(admitted.length).toBeGreaterThanOrEqual(limit - refusedCost)
-      expect(admitted.length).toBeLessThanOrEqual(limit + atRisk)
-    }
-    expectHealthy(await columns.askAll())
-    expect(await server.end('SIGTERM')).toBe(0)
-  },
-)
+test('a shard that dies is restarted with its windows, and admits at most one flush interval more', async () => {
+  await using server = await spawnMortal('shard.worker', 'terminate')
+  const columns = await Columns.open(server, { stock: 20 })
+  const limit = 3000
+  const identifiers = ['a', 'b', 'c', 'd'] // spread over both shards
+  const admittedAt = new Map(identifiers.map((each): [string, number[]] => [each, []]))
+  let refusedCost = 0
+  const take = async (identifier: string, cost = 1) => {
+    const body = { namespace: 'death', identifier, limit, duration: 365 * 86_400_000, cost }
+    const answer = await server.post('ratelimits.limit', body, OPERATOR_KEY)
+    if (answer.status !== 200) {
+      expect(answer).toMatchObject({ status: 500, body: { error: { code: 'INTERNAL_SERVER_ERROR' } } })
+      refusedCost += cost
+    } else if (answer.body.success)
+      for (let i = 0; i < cost; i++) admittedAt.get(identifier)?.push(performance.now())
+    return answer
+  }
+  let isOver = false
+  const work = async (identifier: string) => {
+    while (!isOver) await take(identifier)
+  }
+  const working = identifiers.map(work)
+  await Bun.sleep(700)
+  const killedAt = performance.now()
+  server.process.kill('SIGUSR2')
+  // Calls that need no limit are not affected. Liveness stays 200, because half of the limits can be decided.
+  while (server.output().split('a limiter shard started').length < 4) {
+    for (const column of ['warm', 'cold', 'credits', 'writes'] as const)
+      expect((await columns.ask(column)).status).toBe(200)
+    expect((await server.get('liveness')).status).toBe(200)
+  }
+  isOver = true
+  await Promise.all(working)
+  while ((await columns.ask('limits')).status !== 200) await Bun.sleep(10)
+  expect(await threadsUp(server)).toEqual(ALL_UP)
+  for (const identifier of identifiers) {
+    // To the last token: the limit's number of calls passes, plus those that the thread had not flushed.
+    while ((await take(identifier, 50)).body.success);
+    while ((await take(identifier)).body.success);
+    const admitted = admittedAt.get(identifier) ?? []
+    const atRisk = admitted.filter((at) => at > killedAt - 2 * FLUSH_MS && at < killedAt + 100).length
+    expect(admitted.length).toBeGreaterThanOrEqual(limit - refusedCost)
+    expect(admitted.length).toBeLessThanOrEqual(limit + atRisk)
+  }
+  expectHealthy(await columns.askAll())
+  expect(await server.end('SIGTERM')).toBe(0)
+})

@@ -1,9 +1,13 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { join } from 'node:path'
 import { openTestSql } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
+
+/** Each at another moment. */
+const ROUNDS = IS_NIGHTLY ? 5 : 2
 
 /**
  * What a kill −9 may cost is what was not flushed; what it must never do is leave half a batch: here each batch holds as
@@ -12,7 +16,7 @@ setDefaultTimeout(SLOW_MS)
 test('a process killed at any moment loses nothing it has flushed, and leaves no part of a batch', async () => {
   await using database = await openTestSql()
   const { sql, address } = database
-  for (let round = 0; round < 5; round++) {
+  for (let round = 0; round < ROUNDS; round++) {
     const name = `killed_${round}`
     const child = Bun.spawn(
       [process.execPath, join(import.meta.dir, 'recorder.child.ts'), JSON.stringify(address), name],

@@ -156,14 +156,20 @@ const rowsFor = (time: readonly string[]) => {
   return time.includes('day') ? (['hours', 'days'] as const) : (['hours', 'days', 'months'] as const)
 }
 
-/** By day without those that others contain: a single tag, key or identity. */
+/** At night alone, as others contain them: a single tag, key or identity. */
 const SINGLE: Question['filter'][] = [{ tag: 'a' }, { keyId: 'key_1' }, { externalId: 'user_2' }]
 
-for (const filter of IS_NIGHTLY ? [...SINGLE, ...FILTERS] : FILTERS) {
-  test(`every grouping counts exactly with the filter ${JSON.stringify(filter)}`, async () => {
+/** By day each grouping is asked without a filter and with one of them, at night with every one. */
+const isAsked = (filter: number, grouping: number) =>
+  IS_NIGHTLY || filter === 0 || grouping % (FILTERS.length - 1) === filter - 1
+
+for (const [number, filter] of (IS_NIGHTLY ? [...FILTERS, ...SINGLE] : FILTERS).entries()) {
+  test(`groupings count exactly with the filter ${JSON.stringify(filter)}`, async () => {
+    let grouping = 0
     for (const time of TIMES) {
       for (const tagging of TAGGINGS) {
         for (const others of [[], ['key'], ['identity'], ['key', 'identity']]) {
+          if (!isAsked(number, grouping++)) continue
           const groupBy = [...others, ...time, ...tagging]
           const rows = expectedRows(events, { filter, groupBy, range: RANGE, externalIds }).map(asText).sort()
           for (const from of rowsFor(time)) {
@@ -184,7 +190,7 @@ for (const filter of IS_NIGHTLY ? [...SINGLE, ...FILTERS] : FILTERS) {
 
 test('every order sorts, and a limit cuts the same series', async () => {
   await read('months')
-  for (const orderBy of ['time', ...COUNTS]) {
+  for (const orderBy of ['time', ...(IS_NIGHTLY ? COUNTS : COUNTS.slice(0, 3))]) {
     for (const order of ['asc', 'desc']) {
       for (const groupBy of [['day'], ['hour', 'key'], ['identity'], ['tag', 'key'], ['month', 'tags']]) {
         if (orderBy === 'time' && !groupBy.some((group) => ['hour', 'day', 'month'].includes(group))) continue

@@ -1,12 +1,9 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, spyOn, test } from 'bun:test'
-import { existsSync, readFileSync, statSync } from 'node:fs'
-import { join } from 'node:path'
 import type { WorkspaceId } from '../../../src/lib/ids.ts'
 import { resealDataKeys } from '../../../src/vault/reseal.ts'
 import { importMaster, Vault } from '../../../src/vault/vault.ts'
 import { openTestDatabase, TEST_DATABASE_URL } from '../../support/database.ts'
 import { makeApi, makeKey, refusalOf } from '../../support/fixtures.ts'
-import { IS_NIGHTLY } from '../../support/nightly.ts'
 import { OPERATOR_KEY, startTestServer, type TestServer, VAULT_KEY } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -208,80 +205,59 @@ describe('changing the vault key', () => {
 })
 
 /** Keys whose text is lost go on working. */
-/** By day on Postgres alone: it starts four servers. */
-test.if(IS_NIGHTLY || TEST_DATABASE_URL !== null)(
-  'when its vault key is declared lost, old texts are a 412 in each API, and new keys are recoverable',
+test('when its vault key is declared lost, old texts are a 412 in each API, and new keys are recoverable', async () => {
+  await using database = await openTestDatabase()
+  const anotherKey = Buffer.from(newMaster()).toString('base64')
+  const start = (env: Record<string, string> = {}) => startTestServer({ database, env })
+  let made: Awaited<ReturnType<typeof makeKey>>
+  let apiId = ''
+  {
+    await using first = await start()
+    apiId = (await first.post('apis.createApi', { name: 'recoverable' }, OPERATOR_KEY)).body.apiId
+    made = (await first.post('keys.createKey', { apiId, recoverable: true }, OPERATOR_KEY)).body
+  }
+  const refused = start({ TOLLGATE_VAULT_KEY: anotherKey })
+  await expect(refused).rejects.toThrow(
+    /sealed by vault key mk_[0-9a-f]{16}, and TOLLGATE_VAULT_KEY holds mk_/,
+  )
+  const errors = spyOn(process.stderr, 'write').mockImplementation(() => true)
+  await using next = await start({ TOLLGATE_VAULT_KEY: anotherKey, TOLLGATE_VAULT_LOST: '1' })
+  const logged = errors.mock.calls.map(([text]) => String(text)).join('')
+  errors.mockRestore()
+  expect(logged).toContain('"event":"vault_key_lost"')
+  const { keyId, key } = made
+  for (const { status, body } of [
+    await next.get('keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY),
+    await next.get('apis.listKeys', { apiId, decrypt: true }, OPERATOR_KEY),
+  ]) {
+    expect([status, body.error.code]).toEqual([412, 'PRECONDITION_FAILED'])
+    expect(body.error.message).toContain(`key ${keyId} cannot be shown any more`)
+  }
+  for (const { status, body } of [
+    await next.post('/v2/keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY),
+    await next.post('/v2/apis.listKeys', { apiId, decrypt: true }, OPERATOR_KEY),
+  ]) {
+    expect([status, body.error.status]).toEqual([412, 412])
+    expect(body.error.detail).toContain(`key ${keyId} cannot be shown any more`)
+  }
+  expect((await next.get('keys.getKey', { keyId }, OPERATOR_KEY)).status).toBe(200)
+  expect((await next.post('keys.verifyKey', { key })).body.valid).toBe(true)
+  const rerolled = (await next.post('keys.rerollKey', { keyId, overlap: 0 }, OPERATOR_KEY)).body
+  const shown = await next.get('keys.getKey', { keyId: rerolled.keyId, decrypt: true }, OPERATOR_KEY)
+  expect(shown.body.plaintext).toBe(rerolled.key)
+})
+
+test.skipIf(TEST_DATABASE_URL === null)(
+  'without TOLLGATE_VAULT_KEY, recoverable keys are refused on an external database',
   async () => {
-    await using database = await openTestDatabase()
-    const anotherKey = Buffer.from(newMaster()).toString('base64')
-    const start = (env: Record<string, string> = {}) => startTestServer({ database, env })
-    let made: Awaited<ReturnType<typeof makeKey>>
-    let apiId = ''
-    {
-      await using first = await start()
-      apiId = (await first.post('apis.createApi', { name: 'recoverable' }, OPERATOR_KEY)).body.apiId
-      made = (await first.post('keys.createKey', { apiId, recoverable: true }, OPERATOR_KEY)).body
-    }
-    const refused = start({ TOLLGATE_VAULT_KEY: anotherKey })
-    await expect(refused).rejects.toThrow(
-      /sealed by vault key mk_[0-9a-f]{16}, and TOLLGATE_VAULT_KEY holds mk_/,
-    )
-    const errors = spyOn(process.stderr, 'write').mockImplementation(() => true)
-    await using next = await start({ TOLLGATE_VAULT_KEY: anotherKey, TOLLGATE_VAULT_LOST: '1' })
-    const logged = errors.mock.calls.map(([text]) => String(text)).join('')
-    errors.mockRestore()
-    expect(logged).toContain('"event":"vault_key_lost"')
-    const { keyId, key } = made
-    for (const { status, body } of [
-      await next.get('keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY),
-      await next.get('apis.listKeys', { apiId, decrypt: true }, OPERATOR_KEY),
-    ]) {
-      expect([status, body.error.code]).toEqual([412, 'PRECONDITION_FAILED'])
-      expect(body.error.message).toContain(`key ${keyId} cannot be shown any more`)
-    }
-    for (const { status, body } of [
-      await next.post('/v2/keys.getKey', { keyId, decrypt: true }, OPERATOR_KEY),
-      await next.post('/v2/apis.listKeys', { apiId, decrypt: true }, OPERATOR_KEY),
-    ]) {
-      expect([status, body.error.status]).toEqual([412, 412])
-      expect(body.error.detail).toContain(`key ${keyId} cannot be shown any more`)
-    }
-    expect((await next.get('keys.getKey', { keyId }, OPERATOR_KEY)).status).toBe(200)
-    expect((await next.post('keys.verifyKey', { key })).body.valid).toBe(true)
-    const rerolled = (await next.post('keys.rerollKey', { keyId, overlap: 0 }, OPERATOR_KEY)).body
-    const shown = await next.get('keys.getKey', { keyId: rerolled.keyId, decrypt: true }, OPERATOR_KEY)
-    expect(shown.body.plaintext).toBe(rerolled.key)
+    await using bare = await startTestServer({ env: { TOLLGATE_VAULT_KEY: '' } })
+    const workspace = await bare.workspace()
+    const apiId = await makeApi(workspace)
+    const created = await bare.post('keys.createKey', { apiId, recoverable: true }, workspace.rootKey)
+    expect(refusalOf(created)).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
+    const plaintext = [{ apiId, plaintext: 'text' }]
+    const imported = await bare.post('migrations.createKeys', plaintext, workspace.rootKey)
+    expect(refusalOf(imported)).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
+    expect((await makeKey(workspace, apiId)).key).toBeString()
   },
 )
-
-describe('without TOLLGATE_VAULT_KEY', () => {
-  test.skipIf(TEST_DATABASE_URL === null)(
-    'with an external database, recoverable keys are refused',
-    async () => {
-      await using bare = await startTestServer({ env: { TOLLGATE_VAULT_KEY: '' } })
-      const workspace = await bare.workspace()
-      const apiId = await makeApi(workspace)
-      const created = await bare.post('keys.createKey', { apiId, recoverable: true }, workspace.rootKey)
-      expect(refusalOf(created)).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
-      const plaintext = [{ apiId, plaintext: 'text' }]
-      const imported = await bare.post('migrations.createKeys', plaintext, workspace.rootKey)
-      expect(refusalOf(imported)).toMatchObject({ status: 412, code: 'PRECONDITION_FAILED' })
-      expect((await makeKey(workspace, apiId)).key).toBeString()
-    },
-  )
-
-  test.skipIf(TEST_DATABASE_URL !== null)(
-    'with the embedded database, a vault key is generated into the data directory',
-    async () => {
-      await using own = await startTestServer({ env: { TOLLGATE_VAULT_KEY: '' } })
-      const file = join(own.server.deps.config.dataDir, 'vault-key')
-      expect(existsSync(file)).toBe(true)
-      expect(statSync(file).mode & 0o777).toBe(0o600)
-      expect(Buffer.from(readFileSync(file, 'utf8'), 'base64')).toHaveLength(32)
-      const workspace = await own.workspace()
-      const apiId = await makeApi(workspace)
-      const { keyId, key } = await makeKey(workspace, apiId, { recoverable: true })
-      expect((await workspace.get('keys.getKey', { keyId, decrypt: true })).plaintext).toBe(key)
-    },
-  )
-})

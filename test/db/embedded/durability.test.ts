@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { connect } from '../../../src/db/connect.ts'
 import { startEmbedded } from '../../../src/db/embedded/embedded.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
 
 setDefaultTimeout(60_000) // real threads, processes and databases
 
@@ -44,13 +45,16 @@ const WRITER = `
   await Promise.all([single(), pair()])
 `
 
+/** Rows written before each kill. */
+const MOMENTS = IS_NIGHTLY ? [1, 40, 150, 333] : [40, 333]
+
 /** The caller relies on an acknowledged row, whatever happens to the process afterwards. */
 test('kill -9 at any moment loses no acknowledged row and leaves no partial transaction', async () => {
   const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-durability-'))
   await copyEmbedded(dataDir)
   const acknowledged = new Set<number>()
   const root = join(import.meta.dir, '../../..')
-  for (const [round, writesBeforeKill] of [1, 40, 150, 333].entries()) {
+  for (const [round, writesBeforeKill] of MOMENTS.entries()) {
     const writer = Bun.spawn([process.execPath, '-e', WRITER, dataDir, root, String(1 + round * 100_000)], {
       stdout: 'pipe',
       stderr: 'inherit',
@@ -63,7 +67,7 @@ test('kill -9 at any moment loses no acknowledged row and leaves no partial tran
     await writer.exited
     for (const line of printed.split('\n').slice(0, -1)) if (line !== 'ready') acknowledged.add(Number(line))
   }
-  expect(acknowledged.size).toBeGreaterThan(500)
+  expect(acknowledged.size).toBeGreaterThan(300)
 
   const database = await startEmbedded(dataDir)
   const sql = connect(database.address, { connectionsMax: 1 })

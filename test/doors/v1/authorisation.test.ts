@@ -22,9 +22,30 @@ let server: TestServer
 let untouched: Fixture
 /** Root key of a disabled workspace. */
 let disabledKey: string
+/** Root key of a workspace with nothing in it. */
+let foreignKey: string
+/** Root keys without permissions, with useless ones, and with those for other APIs. */
+let uselessKeys: string[]
 beforeAll(async () => {
   server = await startTestServer()
   untouched = await makeFixture()
+  foreignKey = (await server.workspace()).rootKey
+  const actions = [
+    'read_api',
+    'update_api',
+    'delete_api',
+    'read_key',
+    'update_key',
+    'delete_key',
+    'create_key',
+  ]
+  uselessKeys = await Promise.all(
+    [
+      [],
+      [crypto.randomUUID(), crypto.randomUUID()],
+      actions.map((action) => `api.${newId('api')}.${action}`),
+    ].map((permissions) => untouched.workspace.rootKeyWith(...permissions)),
+  )
   const { workspaceId, rootKey } = await server.workspace()
   await server.post('workspaces.updateWorkspace', { workspaceId, enabled: false }, OPERATOR_KEY)
   disabledKey = rootKey
@@ -46,31 +67,66 @@ type Fixture = { workspace: TestWorkspace } & Record<
   string
 >
 
-async function makeFixture(): Promise<Fixture> {
+/**
+ * @param names What is needed of it, with what that needs itself; all of it unless given. The rest is ''.
+ */
+async function makeFixture(names: ReadonlySet<string> = ALL): Promise<Fixture> {
   const workspace = await server.workspace()
-  const apiId = await makeApi(workspace)
-  const { permissionId } = await workspace.post('permissions.createPermission', { name: 'a.permission' })
-  const { roleId } = await workspace.post('permissions.createRole', { name: 'a role' })
-  const { identityId } = await workspace.post('identities.createIdentity', { externalId: 'user_1' })
-  const fields = { remaining: 5, roles: ['a role'], permissions: ['a.permission'] }
-  const { keyId, key } = await makeKey(workspace, apiId, fields)
-  const [namespace, identifier] = ['a namespace', 'somebody']
-  const { namespaceId } = await workspace.post('ratelimits.createNamespace', { name: namespace })
-  await workspace.post('ratelimits.setOverride', { namespaceId, identifier, limit: 1, duration: 1000 })
-  const { rootKeyId } = await workspace.post('rootKeys.createRootKey', { permissions: [] })
-  return {
-    workspace,
-    apiId,
-    keyId,
-    key,
-    permissionId,
-    roleId,
-    identityId,
-    namespaceId,
-    namespace,
-    identifier,
-    rootKeyId,
+  const needs = (...any: (keyof Fixture)[]) => any.some((name) => names.has(name))
+  const made = { ...NOTHING, workspace, namespace: 'a namespace', identifier: 'somebody' }
+  if (needs('apiId', 'keyId', 'key')) made.apiId = await makeApi(workspace)
+  if (needs('permissionId', 'keyId', 'key'))
+    made.permissionId = (
+      await workspace.post('permissions.createPermission', { name: 'a.permission' })
+    ).permissionId
+  if (needs('roleId', 'keyId', 'key'))
+    made.roleId = (await workspace.post('permissions.createRole', { name: 'a role' })).roleId
+  if (needs('identityId'))
+    made.identityId = (await workspace.post('identities.createIdentity', { externalId: 'user_1' })).identityId
+  if (needs('keyId', 'key')) {
+    const fields = { remaining: 5, roles: ['a role'], permissions: ['a.permission'] }
+    Object.assign(made, await makeKey(workspace, made.apiId, fields))
   }
+  if (needs('namespaceId', 'namespace'))
+    made.namespaceId = (
+      await workspace.post('ratelimits.createNamespace', { name: made.namespace })
+    ).namespaceId
+  if (needs('identifier')) {
+    const { namespaceId, identifier } = made
+    await workspace.post('ratelimits.setOverride', { namespaceId, identifier, limit: 1, duration: 1000 })
+  }
+  if (needs('rootKeyId'))
+    made.rootKeyId = (await workspace.post('rootKeys.createRootKey', { permissions: [] })).rootKeyId
+  return made
+}
+
+const NOTHING = {
+  apiId: '',
+  keyId: '',
+  key: '',
+  permissionId: '',
+  roleId: '',
+  identityId: '',
+  namespaceId: '',
+  namespace: '',
+  identifier: '',
+  rootKeyId: '',
+}
+const ALL: ReadonlySet<string> = new Set(Object.keys(NOTHING))
+
+/** What the request of a row and its permissions name of the fixture. */
+function namedBy({ input, accepts }: Row): ReadonlySet<string> {
+  const named = new Set<string>()
+  const nothing = { ...NOTHING, workspace: untouched.workspace }
+  const spy = new Proxy<Fixture>(nothing, {
+    get: (target, name) => {
+      named.add(String(name))
+      return Reflect.get(target, name)
+    },
+  })
+  input(spy)
+  for (const set of accepts) permissionsOf(set, spy)
+  return named
 }
 
 type Row = {
@@ -500,9 +556,12 @@ test('the description of every endpoint names the permissions of its row and no 
   expect(Object.keys(NEEDS).sort()).toEqual(Object.keys(ROWS).sort())
 })
 
-const permissionsOf = (set: readonly string[], { apiId, identityId, namespaceId }: Fixture) =>
+const permissionsOf = (set: readonly string[], fixture: Fixture) =>
   set.map((permission) =>
-    permission.replace('{A}', apiId).replace('{I}', identityId).replace('{N}', namespaceId),
+    permission
+      .replace('{A}', () => fixture.apiId)
+      .replace('{I}', () => fixture.identityId)
+      .replace('{N}', () => fixture.namespaceId),
   )
 
 describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method] as const))(
@@ -511,6 +570,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
     const row = ROWS[name]
     if (row === undefined) return // the test above reports it
     const { input, foreign, accepts, isForOperator = false, isForAll = false } = row
+    const makeNamed = () => makeFixture(namedBy(row))
     const call = async (fixture: Fixture, rootKey: string | null): Promise<Answer> =>
       method === 'GET'
         ? await server.get(name, Object(input(fixture)), rootKey)
@@ -538,22 +598,7 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
     })
 
     test('with no permissions, with useless ones, and with those for other APIs', async () => {
-      const actions = [
-        'read_api',
-        'update_api',
-        'delete_api',
-        'read_key',
-        'update_key',
-        'delete_key',
-        'create_key',
-      ]
-      const sets = [
-        [],
-        [crypto.randomUUID(), crypto.randomUUID()],
-        actions.map((action) => `api.${newId('api')}.${action}`),
-      ]
-      for (const permissions of sets) {
-        const rootKey = await untouched.workspace.rootKeyWith(...permissions)
+      for (const rootKey of uselessKeys) {
         const answer = await call(untouched, rootKey)
         expect(answer.status).toBe(isForAll ? 200 : 403)
         if (isForAll) continue
@@ -566,22 +611,26 @@ describe.each(protectedEndpoints.map(({ path, method }) => [nameOf(path), method
     })
 
     test('a root key of another workspace finds nothing in this one', async () => {
-      const other = await server.workspace()
-      const rootKey = isForOperator ? OPERATOR_KEY : other.rootKey
-      const { status, body } = await call(foreign === 404 ? untouched : await makeFixture(), rootKey)
+      // What is accepted is done in a workspace of its own.
+      const isRefused = foreign === 404 || foreign === 412
+      const other = isRefused || isForOperator ? foreignKey : (await server.workspace()).rootKey
+      const { status, body } = await call(
+        isRefused ? untouched : await makeNamed(),
+        isForOperator ? OPERATOR_KEY : other,
+      )
       expect(status).toBe(foreign)
       if (status === 404) expect(body.error.code).toBe('NOT_FOUND')
     })
 
     if (isForOperator) return
     test('`*` is enough', async () => {
-      const fixture = await makeFixture()
+      const fixture = await makeNamed()
       const { status } = await call(fixture, fixture.workspace.rootKey)
       expect(status).toBeOneOf([200, 202])
     })
 
     test.each(accepts.map((set) => [set.join(' and '), set] as const))('%s is enough', async (_, set) => {
-      const fixture = await makeFixture()
+      const fixture = await makeNamed()
       const permissions = permissionsOf(set, fixture)
       for (const [index] of permissions.entries()) {
         const fewer = await fixture.workspace.rootKeyWith(...permissions.toSpliced(index, 1))

@@ -1,8 +1,8 @@
-import { expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { connect } from '../../../src/db/connect.ts'
 import { TEST_DATABASE_URL } from '../../support/database.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
-import { type Json, startTestServer, type TestWorkspace } from '../../support/server.ts'
+import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(SLOW_MS)
@@ -21,14 +21,19 @@ const QUESTIONS: Record<
   'audit.listEvents': { table: 'audit_events', query: () => ({}) },
 }
 
+let server: TestServer
+beforeAll(async () => {
+  server = await startTestServer({
+    // No flush in the meantime: it would wait for the same lock.
+    env: { TOLLGATE_DB_TIMEOUT_MS: '1500', TOLLGATE_FLUSH_MS: '60000' },
+  })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
 /** Bug: four slow ones used all connections of a thread, and ran on in Postgres after their callers had given up. */
 onRealPostgres.each(Object.keys(QUESTIONS))(
   '%s: slow ones take nothing from credits and new keys, and end in Postgres when they are given up',
   async (method) => {
-    await using server = await startTestServer({
-      // No flush in the meantime: it would wait for the same lock.
-      env: { TOLLGATE_DB_TIMEOUT_MS: '1500', TOLLGATE_FLUSH_MS: '60000' },
-    })
     const workspace = await server.workspace()
     const made = await makeAll(workspace)
     const question = QUESTIONS[method]
