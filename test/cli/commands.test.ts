@@ -483,12 +483,24 @@ describe('the example in each help text works', () => {
     return { key: key.key as string, ids: { ...ids, ws_1234: workspace.workspaceId } } // as the reply has it
   }
 
+  let shared: ReturnType<typeof makeWorkspace> | null = null
+  const makeWorkspace = async () => {
+    const workspace = await server.workspace()
+    return { workspace, ...(await makeNamed(workspace)) }
+  }
+  /** Those that change or delete what is named get a workspace of their own. */
+  const workspaceFor = (example: string) => {
+    if (/\b(delete|delete-keys|update|revoke|erase|reroll|ungrant|set-permissions)\b/.test(example))
+      return makeWorkspace()
+    shared ??= makeWorkspace()
+    return shared
+  }
+
   const elsewhere = ['serve'] // a server in the foreground: cli.test.ts starts and stops one
   for (const command of COMMANDS.filter(({ name }) => !elsewhere.includes(name)))
     test(command.example, async () => {
       expect(command.example).toStartWith(command.name)
-      const workspace = await server.workspace()
-      const { key, ids } = await makeNamed(workspace)
+      const { workspace, key, ids } = await workspaceFor(command.example)
       const keyFile = join(folder, 'keys.csv')
       writeFileSync(keyFile, `plaintext\n${crypto.randomUUID()}\n`)
       const files = { 'keys.csv': keyFile, 'tollgate.backup': join(folder, 'tollgate.backup') }

@@ -41,6 +41,8 @@ async function fillHour(): Promise<{ namespaceId: string; total: number }> {
     select hour, sum(passed) + 5, 0, count(*), workspace_id, namespace_id
       from usage_ratelimit_identifiers where namespace_id = ${namespaceId} group by hour, workspace_id, namespace_id
     returning passed as total`
+  // As in a database that runs: without it each slice would read all rows.
+  await sql`analyze usage_ratelimit_identifiers, usage_ratelimits`
   return { namespaceId, total: row?.total ?? 0 }
 }
 

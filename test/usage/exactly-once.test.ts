@@ -183,7 +183,7 @@ test.if(TEST_DATABASE_URL !== null)(
     await using server = await spawnServer(env)
     const traffic = await makeTraffic(server, { seed: 30, now, withCredits: false })
     await warm(traffic, server)
-    for (let round = 0; round < 4; round++) {
+    for (let round = 0; round < (IS_NIGHTLY ? 4 : 2); round++) {
       wire.deafen()
       await runUntil(traffic, server, { isTrue: () => isFailing(server) })
       await wire.open()

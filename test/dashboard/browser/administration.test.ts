@@ -12,6 +12,9 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
+/** Details of what the others go through by day. */
+const atNight = test.if(IS_NIGHTLY)
+
 let server: TestServer
 let dashboard: DashboardPage
 let page: Page
@@ -105,7 +108,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('identities are searched by the beginning of their external id, and a reload shows the same', async () => {
+  atNight('identities are searched by the beginning of their external id, also after a reload', async () => {
     const workspace = await server.workspace()
     for (const externalId of ['user_1', 'user_2', 'tenant_1'])
       await workspace.post('identities.createIdentity', { externalId })
@@ -190,7 +193,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('a permission is made in the page, and found by what occurs in it', async () => {
+  atNight('a permission is made in the page, and found by what occurs in it', async () => {
     const workspace = await server.workspace()
     await open(workspace, 'permissions')
     await click('Create permission')
@@ -335,7 +338,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('a file of audit holds all that the filters find, shows how far it is, and can be cancelled', async () => {
+  atNight('a file of audit holds all that the filters find, and can be cancelled', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { keyId } = await makeKey(workspace, apiId)
@@ -402,7 +405,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('an operator sees the figures of the server, and others do not', async () => {
+  atNight('an operator sees the figures of the server, and others do not', async () => {
     const { body } = await server.get('rootKeys.whoami', {}, OPERATOR_KEY)
     const workspace = await server.workspace()
     const operator = { ...workspace, workspaceId: body.workspaceId, rootKey: OPERATOR_KEY }
@@ -440,7 +443,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('what a root key may not do is off, with the right that it lacks, and refused when it is called anyway', async () => {
+  atNight('what a root key may not do is off, names the right, and is refused when called', async () => {
     const workspace = await server.workspace()
     const { roleId } = await workspace.post('permissions.createRole', { name: 'editor' })
     const { permissionId } = await workspace.post('permissions.createPermission', { name: 'docs.read' })
@@ -574,7 +577,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('by the keyboard alone: to a screen, into its form, and back out of it', async () => {
+  atNight('by the keyboard alone: to a screen, into its form, and back out of it', async () => {
     const workspace = await server.workspace()
     await open(workspace, 'overview')
     await page.keyboard.press('g')

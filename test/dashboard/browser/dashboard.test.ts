@@ -11,6 +11,9 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
+/** Details of what the others go through by day. */
+const atNight = test.if(IS_NIGHTLY)
+
 let server: TestServer
 let dashboard: DashboardPage
 let stop: (() => Promise<void>) | undefined
@@ -164,7 +167,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await page.getByRole('alert').textContent()).toMatch(/UNAUTHORIZED.*req_/)
   })
 
-  test('a root key without rights sees why panels are empty, and no checklist', async () => {
+  atNight('a root key without rights sees why panels are empty, and no checklist', async () => {
     const workspace = await server.workspace()
     const page = await openPage()
     await dashboard.signIn({ rootKey: await workspace.rootKeyWith('audit.*.read_event') })
@@ -172,7 +175,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(await page.locator('.checklist').count()).toBe(0)
   })
 
-  test('a screen whose file cannot be had says so; the heading has the focus once it came', async () => {
+  atNight('a screen whose file cannot be had says so; the heading has the focus once it came', async () => {
     const page = await openPage()
     // The names are those of an earlier version, which is not served any more.
     let isAway = true
@@ -192,7 +195,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('on a phone the menu is a dialog: Esc closes it and gives the focus back', async () => {
+  atNight('on a phone the menu is a dialog: Esc closes it and gives the focus back', async () => {
     const page = await openPage()
     await page.setViewportSize(SIZES.phone)
     await dashboard.signIn(await server.workspace())

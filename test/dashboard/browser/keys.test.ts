@@ -11,6 +11,9 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
+/** Details of what the others go through by day. */
+const atNight = test.if(IS_NIGHTLY)
+
 let server: TestServer
 let dashboard: DashboardPage
 let page: Page
@@ -176,7 +179,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('keys are filtered by when they were last used, and the address keeps it', async () => {
+  atNight('keys are filtered by when they were last used, and the address keeps it', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { keyId, key } = await makeKey(workspace, apiId, { name: 'busy' })
@@ -240,7 +243,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('on a phone a row opens as a card with what the table has no room for', async () => {
+  atNight('on a phone a row opens as a card with what the table has no room for', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const ratelimit = { limit: 5, duration: 60_000 }
@@ -297,7 +300,7 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('a root key without rights finds buttons off, with the right that they need', async () => {
+  atNight('a root key without rights finds buttons off, with the right that they need', async () => {
     const workspace = await server.workspace()
     const apiId = await makeApi(workspace)
     const { keyId, key } = await makeKey(workspace, apiId, { name: 'ci' })

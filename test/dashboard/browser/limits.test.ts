@@ -11,6 +11,9 @@ import { SLOW_MS } from '../../support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
+/** Details of what the others go through by day. */
+const atNight = test.if(IS_NIGHTLY)
+
 let server: TestServer
 let dashboard: DashboardPage
 let page: Page
@@ -213,7 +216,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('why takes an identifier, an identity and a request that is not remembered, and offers a watch', async () => {
+  atNight('why takes an identifier, an identity and a forgotten request, and offers a watch', async () => {
     const workspace = await server.workspace()
     await workspace.post('identities.createIdentity', { externalId: 'user_7' })
     const apiId = await makeApi(workspace)
@@ -314,7 +317,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
-  test('a root key without the rights sees what they are, and its buttons are off', async () => {
+  atNight('a root key without the rights sees what they are, and its buttons are off', async () => {
     const workspace = await server.workspace()
     await limitOften(workspace, 3, 'user_881')
     const { namespaces } = await workspace.get('ratelimits.listNamespaces')
