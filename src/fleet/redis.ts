@@ -174,7 +174,8 @@ export class RedisEngine implements Engine {
     // Half the time, so that a replica that hangs is told from a master that hangs.
     const waitMs = Math.max(1, Math.floor(timeoutMs / 2))
     const pipeline = node.pipeline()
-    ;(pipeline as unknown as Pipeline).sendCommand(command)
+    const raw = pipeline as unknown as Pipeline // its type lacks the method
+    raw.sendCommand(command)
     const both = await pipeline.wait(replicas, waitMs).exec()
     const [said, waited] = both ?? []
     const cause = said?.[0] ?? waited?.[0]
