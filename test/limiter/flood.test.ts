@@ -5,6 +5,9 @@ import { SLOW_MS } from '../support/timeout.ts'
 
 setDefaultTimeout(2 * SLOW_MS)
 
+/** Several times as many as there is room for. */
+const ASKED = IS_NIGHTLY ? 1_500_000 : 700_000
+
 /** Findings 3.3: new identifiers of everybody with limit 1 were denied until a restart. */
 test('a workspace that floods the limiter over-counts its own identifiers, and the metrics say whose flood it is', async () => {
   await using server = await startTestServer({
@@ -16,10 +19,10 @@ test('a workspace that floods the limiter over-counts its own identifiers, and t
   const duration = 366 * 24 * 3_600_000
   const limits = (from: number) =>
     Array.from({ length: 100 }, (_, i) => ({ name: `limit ${from + i}`, limit: 1, duration }))
-  // As `ratelimits.limit` asks, without the time that HTTP takes for a million and a half of them.
+  // As `ratelimits.limit` asks, without the time that HTTP takes for so many of them.
   const { limiter } = server.server.deps
   let refused = 0
-  for (let from = 0; from < (IS_NIGHTLY ? 1_500_000 : 1_000_000); from += 10_000) {
+  for (let from = 0; from < ASKED; from += 10_000) {
     const takes = Array.from({ length: 10_000 }, (_, i) => ({
       counter: `flood ${from + i}`,
       workspaceId: flooder.workspaceId,
@@ -29,7 +32,7 @@ test('a workspace that floods the limiter over-counts its own identifiers, and t
     }))
     for (const { passed } of await limiter.submitAll(takes)) if (!passed) refused++
   }
-  expect(refused).toBeGreaterThan(1_000) // the flooder meets itself
+  expect(refused).toBeGreaterThan(IS_NIGHTLY ? 1_000 : 100) // the flooder meets itself
   for (let from = 0; from < 2_000; from += 100)
     await server.post('keys.verifyKey', { key, ratelimits: limits(from) })
 
