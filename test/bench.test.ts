@@ -16,9 +16,18 @@ setDefaultTimeout(2 * SLOW_MS)
 const EMBEDDED = ['import-keys.bench.ts', 'overrides.bench.ts', 'together.bench.ts', 'window-table.bench.ts']
 
 /** These start servers and fill databases, for up to half a minute each: `bun run nightly` has them. */
-const AT_NIGHT = ['capacity', 'fleet', 'growth', 'http', 'latency', 'recent', 'soak', 'threads', 'usage'].map(
-  (name) => `${name}.bench.ts`,
-)
+const AT_NIGHT = [
+  'capacity',
+  'fleet',
+  'growth',
+  'http',
+  'import-keys',
+  'latency',
+  'recent',
+  'soak',
+  'threads',
+  'usage',
+].map((name) => `${name}.bench.ts`)
 
 /** Each benchmark checks its own answers and fails on a wrong one. The tiny runs show that all still work. */
 describe('the benchmark runs, and its results are checked:', () => {

@@ -43,7 +43,6 @@ export const BOTH = [
   // How each of them is spoken to, and statements that do more than read a row by its id.
   'db/array-types.test.ts',
   'db/migrate.test.ts',
-  'db/transactions.test.ts',
   'limiter/flush/flush.test.ts',
   'verify/credits.test.ts',
 ]

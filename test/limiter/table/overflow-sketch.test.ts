@@ -2,6 +2,7 @@ import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import fc from 'fast-check'
 import { KeyedHash } from '../../../src/lib/keyed-hash.ts'
 import { OverflowSketch } from '../../../src/limiter/table/overflow-sketch.ts'
+import { IS_NIGHTLY } from '../../support/nightly.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 import { expectNoUnderCount } from '../support.ts'
 
@@ -35,7 +36,7 @@ test('no open window is under-counted, even when cells are shared, full or clear
         expectNoUnderCount(new OverflowSketch(8 * 1024), counter, traffic)
       },
     ),
-    { numRuns: 80 },
+    { numRuns: IS_NIGHTLY ? 80 : 25 },
   )
 })
 
