@@ -155,9 +155,11 @@ export async function leaveFleet(sql: AnySql, processId: string): Promise<void> 
   await sql`delete from fleet_members where process_id = ${processId}`
 }
 
-/** A number that no shard has had. */
+/** A number that no shard has had. A crash may not forget that it was handed out: Redis counts by it. */
 export async function nextServerId(sql: AnySql): Promise<number> {
-  const [row] = await sql<{ id: number }[]>`select nextval('fleet_server_ids') as id`
+  const [row] = await sql<{ id: number }[]>`
+    select nextval('fleet_server_ids') as id,
+           case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end`
   if (row === undefined) throw new Error('the sequence of server ids gives nothing')
   return row.id
 }

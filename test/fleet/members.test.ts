@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { connect } from '../../src/db/connect.ts'
 import { examineFleet } from '../../src/fleet/examine-fleet.ts'
 import { joinFleet, Members } from '../../src/fleet/members.ts'
 import type { FleetOptions } from '../../src/fleet/open-engine.ts'
 import { beatFleet, leaveFleet, nextServerId } from '../../src/fleet/store.ts'
+import { POSTGRES_BIN, startCluster } from '../support/cluster.ts'
 import { openTestSql, TEST_DATABASE_URL, type TestSql } from '../support/database.ts'
+import { IS_NIGHTLY } from '../support/nightly.ts'
 import { REDIS_SERVER, redisAt, startRedis, type TestRedis } from '../support/redis.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -137,3 +140,25 @@ describe.skipIf(TEST_DATABASE_URL === null)('servers of one database', () => {
     ])
   })
 })
+
+/** Redis counts by that number: two servers with one would take each other's counts for their own. */
+test.skipIf(!IS_NIGHTLY || POSTGRES_BIN === null)(
+  'a crash of Postgres hands out no number of a server again, whatever synchronous_commit says',
+  async () => {
+    await using cluster = await startCluster({
+      settings: { synchronous_commit: 'off', wal_writer_delay: '10s' },
+    })
+    const next = async () => {
+      const sql = connect({ kind: 'url', url: cluster.url }, { connectionsMax: 1 })
+      const id = await nextServerId(sql)
+      await sql.end()
+      return id
+    }
+    await cluster.query('create sequence fleet_server_ids; grant usage on fleet_server_ids to tollgate')
+    await cluster.query('checkpoint')
+    const id = await next()
+    await cluster.kill()
+    await cluster.start()
+    expect(await next()).toBeGreaterThan(id)
+  },
+)

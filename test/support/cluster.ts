@@ -33,6 +33,8 @@ export type Cluster = AsyncDisposable & {
   start(): Promise<void>
   /** `immediate` is like a crash: connections break without a message. */
   stop(mode: 'fast' | 'immediate'): Promise<void>
+  /** Sends SIGKILL to all its processes. `start` then recovers what it had written. */
+  kill(): Promise<void>
   /** Sends SIGSTOP to all its processes: connections stay and are even accepted, but nothing answers. */
   freeze(): void
   thaw(): void
@@ -183,6 +185,12 @@ export async function startCluster(
     },
     start,
     stop: (mode) => control('-m', mode, 'stop'),
+    kill: async () => {
+      const killed = processes()
+      signal(killed, 'SIGKILL')
+      while (isAnyAlive(killed)) await Bun.sleep(5) // a start would find their shared memory in use
+      rmSync(join(data, 'postmaster.pid')) // nobody may have waited for that process yet
+    },
     freeze: () => {
       signal(processes(), 'SIGSTOP')
     },
@@ -209,8 +217,14 @@ function processesOf(pidFile: string): number[] {
   return [postmaster, ...rows.flatMap(([pid = 0, parent]) => (parent === postmaster ? [pid] : []))]
 }
 
+/** Not those that have ended and that nobody has waited for. */
+function isAnyAlive(pids: number[]): boolean {
+  const states = Bun.spawnSync(['ps', '-o', 'stat=', '-p', pids.join()]).stdout.toString()
+  return states.split('\n').some((state) => state !== '' && !state.startsWith('Z'))
+}
+
 /** Ignores processes that ended since they were listed, such as `ps`. */
-function signal(pids: number[], name: 'SIGSTOP' | 'SIGCONT'): void {
+function signal(pids: number[], name: 'SIGSTOP' | 'SIGCONT' | 'SIGKILL'): void {
   for (const pid of pids)
     try {
       process.kill(pid, name)
