@@ -140,7 +140,7 @@ class ClusterNodes implements RedisNodes {
   async moved(bucket: number, message: string): Promise<Redis | null> {
     const [, host = '', port = ''] = /^MOVED \d+ (.*):(\d+)$/.exec(message) ?? []
     this.refresh()
-    if (host === '') return null
+    if (host === '' || host === '?') return null
     this.owners[bucket] = `${host}:${port}`
     const node = this.nodeAt({ host, port: Number(port) })
     const untilMs = performance.now() + this.setup.timeoutMs
@@ -249,7 +249,11 @@ class ClusterNodes implements RedisNodes {
 /** Slots, and who has them: the master first, then its replicas. */
 type SlotRange = { first: number; last: number; hosts: Host[] }
 
-/** @param asked The host that answers: what it has no name for is itself. @throws Error when the answer makes no sense. */
+/**
+ * @param asked The host that answers: a node without a host has the same one. `?` is a node that is to be named and has no
+ *   name; its address is among what follows.
+ * @throws Error when the answer makes no sense.
+ */
 function readSlots(answer: unknown, asked: string): SlotRange[] {
   if (!Array.isArray(answer) || answer.length === 0) throw new Error('the cluster has no slots')
   return answer.map((range: unknown) => {
@@ -258,11 +262,16 @@ function readSlots(answer: unknown, asked: string): SlotRange[] {
       first: Number(first),
       last: Number(last),
       hosts: hosts.map((node: unknown) => {
-        const [host, port] = Array.isArray(node) ? node : []
-        return { host: String(host || asked), port: Number(port) }
+        const [host, port, , more] = Array.isArray(node) ? node : []
+        return { host: String((host === '?' ? addressOf(more) : host) || asked), port: Number(port) }
       }),
     }
   })
+}
+
+/** @param more Names and values in turn. */
+function addressOf(more: unknown): unknown {
+  return Array.isArray(more) ? more[more.indexOf('ip') + 1] : undefined
 }
 
 const keyOf = ({ host, port }: Host) => `${host}:${port}`

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { slotOf, TAGS } from '../../src/fleet/buckets.ts'
 import type { Answered, EngineSetup, Entry } from '../../src/fleet/engine.ts'
 import { RedisEngine } from '../../src/fleet/redis.ts'
-import { REDIS_SERVER } from '../support/redis.ts'
+import { REDIS_SERVER, type TestRedis } from '../support/redis.ts'
 import { startRedisCluster, type TestRedisCluster } from '../support/redis-cluster.ts'
 import { entryOf, exchangeOf, NOW, newCell, type Subject, testEngine } from './engine-contract.ts'
 import { TotalsProcess } from './engine-model.ts'
@@ -84,6 +84,22 @@ it('a slot that moves to another master takes its counts along; there the bucket
     answers: [{ given: 100, gift: 60, sum: 100 }],
   })
   await engine.close()
+})
+
+it('nodes that announce names are reached by them, and one without a name by its address', async () => {
+  const set = async (name: string, value: string) => {
+    for (const master of cluster.masters) await master.ask('config', 'set', name, value)
+  }
+  await set('cluster-preferred-endpoint-type', 'hostname')
+  const [first, ...others] = cluster.masters
+  await first?.ask('config', 'set', 'cluster-announce-hostname', 'localhost')
+  const announced = async (node: TestRedis) => JSON.stringify(await node.ask('cluster', 'slots'))
+  for (const other of others) while (!(await announced(other)).includes('localhost')) await Bun.sleep(10)
+  expect(await announced(others[0] as TestRedis)).toContain('"?"') // there are three
+  const engine = await openEngine()
+  await engine.close()
+  await first?.ask('config', 'set', 'cluster-announce-hostname', '')
+  await set('cluster-preferred-endpoint-type', 'ip')
 })
 
 it('a master that is gone fails its own buckets only', async () => {
