@@ -1,6 +1,6 @@
 import { type AnySql, connect, type DatabaseAddress } from '../db/connect.ts'
 import { type Finding, finding } from '../db/inspect.ts'
-import { fleetName } from '../lib/fleet-url.ts'
+import { fleetName, separation } from '../lib/fleet-url.ts'
 import { type FleetOptions, openEngine } from './open-engine.ts'
 import { type FleetRow, fleetMembers, isFleetThere, readFleet } from './store.ts'
 
@@ -27,13 +27,7 @@ export async function examineFleet(fleet: FleetOptions, database: DatabaseAddres
         ),
       ]
     if (found.fleetId !== null && found.fleetId !== row?.engineId)
-      return [
-        finding(
-          'fail',
-          CHECK,
-          `servers of another database use ${here}; give each database a Redis of its own, or another number of the database in the URL`,
-        ),
-      ]
+      return [finding('fail', CHECK, `servers of another database use ${here}; ${separation(fleet.address)}`)]
     if (other !== undefined && fleet.address.kind === 'redis' && found.fleetId === null)
       return [
         finding(

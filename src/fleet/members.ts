@@ -1,7 +1,7 @@
 import { hostname } from 'node:os'
 import { type AnySql, connect, type DatabaseAddress } from '../db/connect.ts'
 import { StartError } from '../errors.ts'
-import { fleetName } from '../lib/fleet-url.ts'
+import { type FleetAddress, fleetName, separation } from '../lib/fleet-url.ts'
 import { systemTimers, type Timers, within } from '../lib/timers.ts'
 import { log } from '../log.ts'
 import type { Engine } from './engine.ts'
@@ -71,10 +71,10 @@ async function agree(sql: AnySql, engine: Engine, fleet: FleetOptions): Promise<
     throw differs(here, other)
   const fleetId = row?.engineId ?? `fleet_${crypto.randomUUID()}`
   // Others that run write the id again and again. One that does not appear is not written there.
-  if (other !== undefined && address.kind === 'redis') await untilFound(sql, engine, fleetId, { here })
+  if (other !== undefined && address.kind === 'redis') await untilFound(sql, engine, fleetId, { address })
   const claim = await untilClaimed(engine, fleetId)
   if (claim.kind === 'failed') throw unasked(here, claim.cause)
-  if (claim.fleetId !== fleetId) throw foreign(here)
+  if (claim.fleetId !== fleetId) throw foreign(address)
   await writeFleet(sql, { engineId: fleetId, kind: address.kind, buckets: bucketsOf(address) })
   return fleetId
 }
@@ -87,12 +87,13 @@ async function untilFound(
   sql: AnySql,
   engine: Engine,
   fleetId: string,
-  { here, began = performance.now() }: { here: string; began?: number },
+  { address, began = performance.now() }: { address: FleetAddress; began?: number },
 ): Promise<void> {
+  const here = fleetName(address)
   for (;;) {
     const found = await engine.found()
     if (found.kind === 'found' && found.fleetId === fleetId) return
-    if (found.kind === 'found' && found.fleetId !== null) throw foreign(here)
+    if (found.kind === 'found' && found.fleetId !== null) throw foreign(address)
     const waitedMs = performance.now() - began
     const [other] = await fleetMembers(sql)
     if (other === undefined) return
@@ -122,9 +123,9 @@ const differs = (here: string, { host, engine, seenMsAgo }: FleetMember) =>
     `TOLLGATE_FLEET is ${here}, but servers on this database share their limits on ${engine} (${host}, seen ${Math.round(seenMsAgo / 1000)} s ago); two engines would let through twice the limit. Set the same, or stop those servers first; one that was killed counts for ${SEEN_MS / 1000} s.`,
   )
 
-const foreign = (here: string) =>
+const foreign = (address: FleetAddress) =>
   new StartError(
-    `TOLLGATE_FLEET is ${here}, on which servers of another database share their limits; give each database a Redis of its own, or another number of the database in the URL. If that other database is gone, delete the keys that begin with t:{ there.`,
+    `TOLLGATE_FLEET is ${fleetName(address)}, on which servers of another database share their limits; ${separation(address)}. If that other database is gone, delete the keys that begin with t:{ there.`,
   )
 
 const memberOf = ({ address }: FleetOptions, processId: string) => ({

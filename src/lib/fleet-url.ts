@@ -88,6 +88,10 @@ export function fleetName(address: FleetAddress): string {
   return `${scheme}://${places.join()}${path.map((part) => `/${part}`).join('')}`
 }
 
+/** What to do where two databases of Tollgate have the same Redis. */
+export const separation = (address: FleetAddress) =>
+  `give each database a Redis of its own${address.kind === 'redis' && address.mode === 'cluster' ? '' : ', or another number of the database in the URL'}`
+
 const UNENCODED =
   'has an unencoded /, ?, # or @ in a name or a password; write %2F for /, %3F for ?, %23 for # and %40 for @'
 

@@ -7,6 +7,7 @@ import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../suppo
 import { pass, startFleetServer, untilEngineIs } from '../support/fleet-servers.ts'
 import { IS_NIGHTLY } from '../support/nightly.ts'
 import { REDIS_SERVER, startRedis } from '../support/redis.ts'
+import { startRedisCluster } from '../support/redis-cluster.ts'
 import { startSentinels } from '../support/redis-sentinel.ts'
 import { SLOW_MS } from '../support/timeout.ts'
 
@@ -111,6 +112,60 @@ describe.skipIf(!CAN_RUN || OPENSSL === null)('a Redis with TLS', () => {
     await countsOn({
       TOLLGATE_FLEET: `rediss-sentinel://:${SECRET}@127.0.0.1:${sentinels.ports[0]}/main?sentinel_password=battery%20staple`,
       NODE_EXTRA_CA_CERTS: authority.path,
+    })
+  })
+
+  describe('and a cluster', () => {
+    const startCluster = async (name: string, names: string[], hasReplicas = false) =>
+      await startRedisCluster({
+        masters: 3,
+        hasReplicas,
+        nodeTimeoutMs: 1_500,
+        hasTls: true,
+        flags: flagsOf(name, names),
+      })
+    type Cluster = Awaited<ReturnType<typeof startCluster>>
+    const urlOf = (cluster: Cluster, host: string) =>
+      `rediss-cluster://${cluster.address.hosts.map(({ port }) => `${host}:${port}`).join()}`
+    const nodesOf = ({ masters, replicas }: Cluster) => [...masters, ...replicas]
+    const setAll = async (cluster: Cluster, name: string, value: string) => {
+      for (const node of nodesOf(cluster)) await node.ask('config', 'set', name, value)
+    }
+
+    test('of nodes that announce addresses is used when the certificate has those, and survives a failover', async () => {
+      await using cluster = await startCluster('cluster', ['IP:127.0.0.1'], true)
+      await using database = await openTestDatabase()
+      await using server = await startFleetServer(database, {
+        TOLLGATE_FLEET: urlOf(cluster, '127.0.0.1'),
+        TOLLGATE_FLEET_OUTAGE: 'refuse',
+        TOLLGATE_FLEET_TIMEOUT_MS: '400',
+        NODE_EXTRA_CA_CERTS: authority.path,
+      })
+      const names = Array.from({ length: 24 }, (_, i) => `x ${i}`)
+      for (const name of names) expect(await pass(server, name, 3)).toBe(true)
+      await cluster.masters[0]?.kill()
+      await untilEngineIs(server, 'away')
+      await untilEngineIs(server, 'ok')
+      for (const name of names) {
+        for (let i = 2; i <= 3; i++) expect([name, i, await pass(server, name, 3)]).toEqual([name, i, true])
+        expect(await pass(server, name, 3)).toBe(false)
+      }
+    })
+
+    test('is refused where nodes announce addresses and the certificate has a name, until they announce the name', async () => {
+      await using cluster = await startCluster('named', ['DNS:localhost'])
+      const env = { TOLLGATE_FLEET: urlOf(cluster, 'localhost'), NODE_EXTRA_CA_CERTS: authority.path }
+      expect(await refusalOf(env)).toMatch(/which cannot be asked: .*altnames: IP: 127.0.0.1/)
+      await setAll(cluster, 'cluster-preferred-endpoint-type', 'hostname')
+      expect(await refusalOf(env)).toMatch(/which cannot be asked: .*altnames: IP: 127.0.0.1/)
+      await setAll(cluster, 'cluster-announce-hostname', 'localhost')
+      await countsOn(env)
+      // Of the next database, which cannot have another number there.
+      expect(await refusalOf(env)).toContain('give each database a Redis of its own. If that other database')
+      for (const node of cluster.masters) await node.ask('flushall')
+      // As where one name leads to all nodes.
+      await setAll(cluster, 'cluster-preferred-endpoint-type', 'unknown-endpoint')
+      await countsOn(env)
     })
   })
 })

@@ -12,12 +12,18 @@ export type TestRedisCluster = AsyncDisposable & {
   replicas: TestRedis[]
 }
 
-/** @param options.nodeTimeoutMs After that a master that does not answer is replaced. */
+/**
+ * @param options.nodeTimeoutMs After that a master that does not answer is replaced.
+ * @param options.flags Of all nodes. @param options.hasTls They talk TLS with each other too.
+ */
 export async function startRedisCluster(options: {
   masters: number
   hasReplicas: boolean
   nodeTimeoutMs: number
+  flags?: string[]
+  hasTls?: boolean
 }): Promise<TestRedisCluster> {
+  const { flags = [], hasTls = false } = options
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-cluster-'))
   const count = options.masters * (options.hasReplicas ? 2 : 1)
   const nodes = await Promise.all(
@@ -27,7 +33,10 @@ export async function startRedisCluster(options: {
           ...['--cluster-enabled', 'yes', '--cluster-config-file', join(folder, `nodes-${i}.conf`)],
           ...['--cluster-node-timeout', String(options.nodeTimeoutMs), '--repl-diskless-sync-delay', '0'],
           ...['--cluster-require-full-coverage', 'no', '--cluster-allow-replica-migration', 'no'],
+          ...(hasTls ? ['--tls-cluster', 'yes', '--tls-replication', 'yes'] : []),
+          ...flags,
         ],
+        address: { hasTls },
       }),
     ),
   )
@@ -54,6 +63,7 @@ export async function startRedisCluster(options: {
   return {
     address: {
       ...redisAt(0),
+      hasTls,
       mode: 'cluster',
       hosts: nodes.map(({ port }) => ({ host: '127.0.0.1', port })),
     },
