@@ -49,6 +49,7 @@ export function load(
   identifiers: string | readonly string[],
   limit: number,
   callers = 6,
+  namespace = 'fleet',
 ): { seen: Seen; by: ReadonlyMap<string, Seen>; stop(): Promise<Seen> } {
   const names = typeof identifiers === 'string' ? [identifiers] : identifiers
   const seen = { passed: 0, refused: 0, failed: 0 }
@@ -61,7 +62,7 @@ export function load(
       const server = all[i % all.length]
       const name = names[calls++ % names.length]
       if (server === undefined || name === undefined) throw new Error('there is no server')
-      const passed = await pass(server, name, limit)
+      const passed = await pass(server, name, limit, namespace)
       const what = passed === null ? 'failed' : passed ? 'passed' : 'refused'
       seen[what]++
       const ofName = by.get(name)
