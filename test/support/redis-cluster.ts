@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { RedisAddress } from '../../src/lib/fleet-url.ts'
+import { freePort, takesConnections } from './nginx.ts'
 import { redisAt, startRedis, type TestRedis } from './redis.ts'
 
 /** A Redis Cluster for one test. */
@@ -26,9 +27,12 @@ export async function startRedisCluster(options: {
   const { flags = [], hasTls = false } = options
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-redis-cluster-'))
   const count = options.masters * (options.hasReplicas ? 2 : 1)
+  const ports = new Set<number>()
+  while (ports.size < count) ports.add(await freeNodePort())
   const nodes = await Promise.all(
-    Array.from({ length: count }, (_, i) =>
+    [...ports].map((port, i) =>
       startRedis({
+        port,
         flags: [
           ...['--cluster-enabled', 'yes', '--cluster-config-file', join(folder, `nodes-${i}.conf`)],
           ...['--cluster-node-timeout', String(options.nodeTimeoutMs), '--repl-diskless-sync-delay', '0'],
@@ -73,5 +77,13 @@ export async function startRedisCluster(options: {
       await Promise.all(nodes.map((node) => node[Symbol.asyncDispose]()))
       rmSync(folder, { recursive: true, force: true })
     },
+  }
+}
+
+/** Nodes talk to each other on a port that is 10 000 higher. Above 32 768 any connection may have it. */
+async function freeNodePort(): Promise<number> {
+  for (;;) {
+    const port = await freePort()
+    if (port + 10_000 < 32_768 && !(await takesConnections(port + 10_000))) return port
   }
 }

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
@@ -58,7 +58,11 @@ export async function startRedis(
       ...(address.hasTls ? { tls: { rejectUnauthorized: false } } : {}),
     })
     admin.on('error', () => {}) // it is not there yet
-    await admin.ping()
+    const ended = child.exited.then((code) => {
+      throw new Error(`Redis ended with ${code}: ${readFileSync(join(folder, 'log'), 'utf8')}`)
+    })
+    ended.catch(() => {}) // the test may end it later on purpose
+    await Promise.race([admin.ping(), ended])
   }
   const kill = async () => {
     admin?.disconnect()
