@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { slotOf, TAGS } from '../../src/fleet/buckets.ts'
 import { openTestDatabase, TEST_DATABASE_URL, type TestDatabase } from '../support/database.ts'
-import { load, startFleetServer, untilEngineIs } from '../support/fleet-servers.ts'
+import { load, pass, startFleetServer, untilEngineIs } from '../support/fleet-servers.ts'
 import { IS_NIGHTLY } from '../support/nightly.ts'
 import type { ServerProcess } from '../support/process.ts'
 import { REDIS_SERVER, startRedis, type TestRedis } from '../support/redis.ts'
@@ -22,29 +22,45 @@ let rounds = 0
 
 /** Three servers on one engine, and what they let through while something fails. */
 class Fleet implements AsyncDisposable {
-  static async start(engine: string): Promise<Fleet> {
+  /** @param engines One for all three, or one for each: ways to the same. */
+  static async start(engines: string | [string, string, string], replicas = 0): Promise<Fleet> {
     const database = await openTestDatabase()
-    const start = () =>
+    const start = (i: number) =>
       startFleetServer(database, {
-        TOLLGATE_FLEET: engine,
+        TOLLGATE_FLEET: typeof engines === 'string' ? engines : (engines[i] ?? ''),
         TOLLGATE_FLEET_TIMEOUT_MS: '400',
         TOLLGATE_FLEET_OUTAGE: 'refuse',
+        TOLLGATE_FLEET_REPLICAS: String(replicas),
       })
-    const servers = [await start()]
-    servers.push(...(await Promise.all([start(), start()])))
-    return new Fleet(database, servers)
+    const servers = [await start(0)]
+    servers.push(...(await Promise.all([start(1), start(2)])))
+    return new Fleet(database, servers, start)
   }
 
   private constructor(
     private readonly database: TestDatabase,
-    readonly servers: readonly ServerProcess[],
+    readonly servers: ServerProcess[],
+    private readonly start: (i: number) => Promise<ServerProcess>,
   ) {}
+
+  async kill(i: number): Promise<void> {
+    await this.servers[i]?.end('SIGKILL')
+  }
+
+  async restart(i: number): Promise<void> {
+    this.servers[i] = await this.start(i)
+  }
 
   /**
    * Calls counters all the time, and goes on until all are used up. Each must have let through its limit then: no more, and as
    * every server lives, no less.
    */
   async keepsLimits(limit: number, fails: () => Promise<void>): Promise<void> {
+    expect(await this.passes(limit, fails)).toEqual(NAMES.map(() => limit))
+  }
+
+  /** As {@link keepsLimits}. @returns what each counter has let through. */
+  async passes(limit: number, fails: () => Promise<void>): Promise<number[]> {
     const round = ++rounds
     const names = NAMES.map((i) => `round ${round}, ${i}`)
     const calling = load(() => this.servers, names, limit, 12)
@@ -62,7 +78,7 @@ class Fleet implements AsyncDisposable {
       await calling.stop()
     }
     console.log(`round ${round}: ${JSON.stringify(seen)}`)
-    expect([...by.values()].map(({ passed }) => passed)).toEqual(names.map(() => limit))
+    return [...by.values()].map(({ passed }) => passed)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -109,24 +125,10 @@ describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers on a cluster of three masters 
     await cluster?.[Symbol.asyncDispose]()
   })
 
-  /** The pair that has a third of the slots. */
-  const pair = async (i: number): Promise<{ master: TestRedis; replica: TestRedis }> => {
-    const nodes = [cluster.masters[i], cluster.replicas[i]] as TestRedis[] // there are three of each
-    const [first, second] = nodes as [TestRedis, TestRedis] // as above
-    return (await isMaster(first)) ? { master: first, replica: second } : { master: second, replica: first }
-  }
-  const isWhole = async () => {
-    for (const i of [0, 1, 2]) {
-      const { master, replica } = await pair(i)
-      if (!(await isMaster(master)) || !(await isLinked(replica))) return false
-    }
-    return true
-  }
-  const untilWhole = async () => {
-    while (!(await isWhole())) await Bun.sleep(50)
-  }
+  const pair = (i: number) => pairOf(cluster, i)
+  const untilWhole = () => untilClusterIsWhole(cluster)
 
-  test('let through exactly the limit when a master is killed whose replica lacks a second of writes', async () => {
+  test('let through exactly the limit when a master is killed while its replica is frozen', async () => {
     const { master, replica } = await pair(0)
     await fleet.keepsLimits(600, async () => {
       replica.freeze()
@@ -143,8 +145,7 @@ describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers on a cluster of three masters 
   test('let through exactly the limit when a master is killed whose link to its replica was cut', async () => {
     const { master, replica } = await pair(1)
     await fleet.keepsLimits(600, async () => {
-      await master.ask('acl', 'setuser', 'default', '-psync', '-sync')
-      await master.ask('client', 'kill', 'type', 'replica')
+      await cutReplica(master)
       await Bun.sleep(1_300)
       expect(await isLinked(replica)).toBe(false)
       await master.kill()
@@ -238,6 +239,135 @@ describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers on a cluster of three masters 
   }
 })
 
+describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers on a cluster where a replica must have each count', () => {
+  let cluster: TestRedisCluster
+  let fleet: Fleet
+  beforeAll(async () => {
+    cluster = await startRedisCluster({ masters: 3, hasReplicas: true, nodeTimeoutMs: 2_000 })
+    for (const node of nodes()) await addUsers(node)
+    fleet = await Fleet.start(urlsOf(cluster), 1)
+  })
+  afterAll(async () => {
+    await fleet?.[Symbol.asyncDispose]()
+    await cluster?.[Symbol.asyncDispose]()
+  })
+
+  /** The first server is one user, so that a node may refuse the others. */
+  const USERS = ['first', 'others'] as const
+  const urlsOf = ({ address }: TestRedisCluster): [string, string, string] => {
+    const hosts = address.hosts.map(({ host, port }) => `${host}:${port}`).join()
+    const [first, others] = USERS.map((user) => `redis-cluster://${user}:secret@${hosts}`) as [string, string] // two users
+    return [first, others, others]
+  }
+  const nodes = () => [...cluster.masters, ...cluster.replicas]
+  const addUsers = async (node: TestRedis) => {
+    for (const user of USERS) await node.ask('acl', 'setuser', user, 'on', '>secret', '~*', '+@all')
+  }
+
+  /** All that the replicas know to have been given. */
+  const givenAtReplicas = async () => {
+    let sum = 0
+    for (const i of [0, 1, 2]) {
+      const { replica } = await pairOf(cluster, i)
+      await replica.ask('readonly')
+      const windows = (await replica.ask('keys', 't:{*}?*')) as string[] // a reply of KEYS
+      for (const window of windows) sum += Number(await replica.ask('hget', window, 'u'))
+    }
+    return sum
+  }
+
+  test('let nothing pass that no replica has; counters of a replica that is stopped go by the outage rule until it is back', async () => {
+    const [server] = fleet.servers as [ServerProcess] // there are three
+    const { replica } = await pairOf(cluster, 0)
+    await fleet.keepsLimits(600, async () => {
+      const before = await givenAtReplicas()
+      replica.freeze()
+      for (const each of fleet.servers) await untilEngineIs(each, 'away')
+      const names = NAMES.map((i) => `its replica is stopped ${i}`)
+      const passes = await Promise.all(names.map((name) => pass(server, name, 5)))
+      expect(new Set(passes)).toEqual(new Set([true, null]))
+      expect(passes.filter((passed) => passed).length).toBeGreaterThan(8) // two of three masters
+      replica.thaw()
+      await untilEngineIs(server, 'ok')
+      for (const [i, name] of names.entries()) {
+        let passed = 0
+        while (await pass(server, name, 5)) passed++
+        expect([name, passed]).toEqual([name, passes[i] === true ? 4 : 5])
+      }
+      expect(await givenAtReplicas()).toBeGreaterThan(before)
+    })
+    expect(await givenAtReplicas()).toBe(NAMES.length * 600 + NAMES.length * 5)
+  })
+
+  /** Nobody is left who knows what that server was given. */
+  test('let through no more than the limit when a server dies together with a master whose link to its replica was cut', async () => {
+    const { master, replica } = await pairOf(cluster, 1)
+    const passed = await fleet.passes(600, async () => {
+      await cutReplica(master)
+      await Bun.sleep(1_300)
+      expect(await isLinked(replica)).toBe(false)
+      await Promise.all([master.kill(), fleet.kill(0)])
+      while (!(await isMaster(replica))) await Bun.sleep(20)
+      await master.start()
+      await addUsers(master)
+      await untilClusterIsWhole(cluster)
+      await fleet.restart(0)
+    })
+    for (const each of passed) {
+      expect(each).toBeLessThanOrEqual(600)
+      expect(each).toBeGreaterThan(500) // the leases of the one that died
+    }
+  })
+
+  test('let through exactly the limit when Redis is split in two and both halves take writes', async () => {
+    await fleet.keepsLimits(USED_UP, () => split(true))
+  })
+
+  test('the same split lets through more where no replica must have a count', async () => {
+    await fleet[Symbol.asyncDispose]()
+    for (const i of [0, 1, 2]) await (await pairOf(cluster, i)).master.ask('flushall')
+    fleet = await Fleet.start(urlsOf(cluster), 0)
+    const passed = await fleet.passes(USED_UP, () => split(false))
+    expect(passed.filter((each) => each > USED_UP).length).toBeGreaterThan(2)
+    expect(Math.min(...passed)).toBe(USED_UP)
+  })
+
+  /** A limit that either half uses up before it meets the other again. */
+  const USED_UP = 30
+
+  /**
+   * A master is cut off from the cluster with the first server, and does not know that its replica has taken over: both have
+   * its slots and take writes. So it is for some seconds, then they find each other again.
+   */
+  async function split(hasReplica: boolean): Promise<void> {
+    const { master: old, replica: next } = await pairOf(cluster, 0)
+    const { master: other, replica: spare } = await pairOf(cluster, 2)
+    const lockOut = async (node: TestRedis, user: string) => {
+      await node.ask('acl', 'setuser', user, 'off')
+      await node.ask('client', 'kill', 'user', user)
+    }
+    const idOf = async (node: TestRedis) => String(await node.ask('cluster', 'myid'))
+    const rest = nodes().filter((node) => node !== old)
+    await lockOut(old, 'others')
+    for (const node of rest) {
+      await lockOut(node, 'first')
+      await old.ask('cluster', 'forget', await idOf(node))
+    }
+    await next.ask('cluster', 'failover', 'takeover')
+    while (!(await isMaster(next))) await Bun.sleep(10)
+    if (hasReplica) {
+      await spare.ask('cluster', 'replicate', await idOf(next))
+      while (!(await isLinked(spare))) await Bun.sleep(20)
+    }
+    await Bun.sleep(5_000)
+    expect([await isMaster(old), await isMaster(next)]).toEqual([true, true])
+    if (hasReplica) await spare.ask('cluster', 'replicate', await idOf(other))
+    for (const node of rest) await old.ask('cluster', 'meet', '127.0.0.1', node.port)
+    for (const node of nodes()) for (const user of USERS) await node.ask('acl', 'setuser', user, 'on')
+    await untilClusterIsWhole(cluster)
+  }
+})
+
 describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers behind three Sentinels', () => {
   let sentinels: TestSentinels
   let fleet: Fleet
@@ -267,10 +397,10 @@ describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers behind three Sentinels', () =>
     const { master, replica } = await nodes()
     await Bun.sleep(3_000) // Sentinels find each other, and the replica
     await fleet.keepsLimits(600, async () => {
-      replica.freeze()
+      await cutReplica(master)
       await Bun.sleep(900) // a replica that is down for longer is not chosen
+      expect(await isLinked(replica)).toBe(false)
       await master.kill()
-      replica.thaw()
       while (!(await isMaster(replica))) await Bun.sleep(20)
       await master.start()
       await untilWhole()
@@ -293,3 +423,26 @@ describe.skipIf(!CAN_RUN || !IS_NIGHTLY)('servers behind three Sentinels', () =>
 const replication = async (redis: TestRedis) => String(await redis.ask('info', 'replication'))
 const isMaster = async (redis: TestRedis) => (await replication(redis)).includes('role:master')
 const isLinked = async (redis: TestRedis) => (await replication(redis)).includes('master_link_status:up')
+
+/** Until it restarts. */
+async function cutReplica(master: TestRedis): Promise<void> {
+  await master.ask('acl', 'setuser', 'default', '-psync', '-sync')
+  await master.ask('client', 'kill', 'type', 'replica')
+}
+
+type Pair = { master: TestRedis; replica: TestRedis }
+
+/** The pair of nodes that has a third of the slots. */
+async function pairOf(cluster: TestRedisCluster, i: number): Promise<Pair> {
+  const nodes = [cluster.masters[i], cluster.replicas[i]] as TestRedis[] // there are three of each
+  const [first, second] = nodes as [TestRedis, TestRedis] // as above
+  return (await isMaster(first)) ? { master: first, replica: second } : { master: second, replica: first }
+}
+
+async function untilClusterIsWhole(cluster: TestRedisCluster): Promise<void> {
+  const isWhole = async (i: number) => {
+    const { master, replica } = await pairOf(cluster, i)
+    return (await isMaster(master)) && (await isLinked(replica))
+  }
+  for (const i of cluster.masters.keys()) while (!(await isWhole(i))) await Bun.sleep(50)
+}
