@@ -58,7 +58,7 @@ test('asking takes no token and no credit, and counts no verification', async ()
   expect(await verify(key)).toMatchObject({ code: 'VALID', remaining: 0, ratelimit: { remaining: 0 } })
   for (;;) {
     const [point] = await workspace.get('analytics.getVerifications', { apiId, start: now - HOUR_MS })
-    if (point.total === 0) {
+    if (point.total < 2) {
       await Bun.sleep(20)
       continue
     }
