@@ -139,6 +139,39 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     expect(dashboard.complaints).toEqual([])
   })
 
+  test('the overview says who is near a limit, or that nobody is, and leads there and to the keys it names', async () => {
+    const workspace = await server.workspace()
+    await useKeys(workspace)
+    const page = await openPage()
+    await dashboard.signIn(workspace)
+    const near = dashboard.panel('Near their limit now')
+    await near.getByText('Nobody has less than a tenth of a limit left.').waitFor()
+    const limit = { namespace: 'email.send', limit: 10, duration: 3_600_000 }
+    const take = (identifier: string, cost: number) =>
+      workspace.post('ratelimits.limit', { ...limit, identifier, cost })
+    await take('half_way', 5)
+    await take('tenant/1', 9)
+    await page.reload()
+    const row = near.getByRole('listitem')
+    await row.waitFor()
+    expect(await row.textContent()).toMatch(/^tenant\/1email\.send, per hour.*9 of 10/)
+    await row.getByRole('link', { name: 'tenant/1' }).click()
+    await dashboard.heading('tenant/1').waitFor()
+    await dashboard.panel('Windows now').getByText('9 of 10').waitFor()
+
+    const { keys } = await workspace.get('keys.searchKeys', { search: 'web checkout' })
+    for (const [title, name] of [
+      ['Used most', 'web checkout'],
+      ['Refused most', '<img src=x onerror=alert(1)>'],
+    ] as const) {
+      await dashboard.visit(workspace, 'overview')
+      await dashboard.panel(title).getByRole('link', { name }).click()
+      await dashboard.heading(name).waitFor()
+      if (name === 'web checkout') expect(page.url()).toEndWith(`/keys/${keys[0].id}`)
+    }
+    expect(dashboard.complaints).toEqual([])
+  })
+
   test('a revoked root key ends at the sign-in with the next click, and a link is kept for after it', async () => {
     const workspace = await server.workspace()
     const rootKey = await workspace.rootKeyWith('*')
