@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { DAY_MS, HOUR_MS } from '../../../src/lib/clock.ts'
-import { makeApi, makeKey } from '../../support/fixtures.ts'
+import { makeApi, makeKey, refusalOf } from '../../support/fixtures.ts'
 import { type Json, startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
 
@@ -56,15 +56,9 @@ test('asking takes no token and no credit, and counts no verification', async ()
   expect(await verify(key)).toMatchObject({ code: 'VALID', remaining: 1, ratelimit: { remaining: 1 } })
   expect(await explain(workspace, keyId)).toMatchObject({ valid: true })
   expect(await verify(key)).toMatchObject({ code: 'VALID', remaining: 0, ratelimit: { remaining: 0 } })
-  for (;;) {
-    const [point] = await workspace.get('analytics.getVerifications', { apiId, start: now - HOUR_MS })
-    if (point.total < 2) {
-      await Bun.sleep(20)
-      continue
-    }
-    expect(point).toMatchObject({ valid: 2, total: 2 })
-    break
-  }
+  await server.server.deps.usage.flush()
+  const [point] = await workspace.get('analytics.getVerifications', { apiId, start: now - HOUR_MS })
+  expect(point).toMatchObject({ valid: 2, total: 2 })
 })
 
 /** What it says must be what the next verification does, or it is worse than no answer. */
@@ -139,6 +133,19 @@ test('a refill that is due passes, as the next verification adds it; before, its
   const due = await explain(workspace, keyId)
   expect(checkOf(due, 'credits')).toMatchObject({ verdict: 'passes', credits: { refill: { dueAt: now } } })
   expect(await verify(key)).toMatchObject({ code: 'VALID', remaining: 99 })
+})
+
+test('tags are held to the bounds of verification, and change nothing', async () => {
+  const workspace = await server.workspace()
+  const { keyId, key } = await makeKey(workspace, await makeApi(workspace))
+  expect(await explain(workspace, keyId, { tags: ['web', 'e'.repeat(128)] })).toEqual(
+    await explain(workspace, keyId),
+  )
+  for (const tags of [['web', ''], ['e'.repeat(129)], Array(11).fill('web'), 'web']) {
+    const told = refusalOf(await server.post('keys.explainKey', { keyId, tags }, workspace.rootKey))
+    expect(told).toMatchObject({ status: 400, message: expect.stringMatching(/^tags/) })
+    expect(refusalOf(await server.post('keys.verifyKey', { key, tags }))).toEqual(told)
+  }
 })
 
 test('no address and no permission query that nobody could send, and no key that does not exist', async () => {

@@ -224,9 +224,25 @@ describe.skipIf(CHROMIUM === null)('keys', () => {
     await dialog().getByLabel('Asking for permission').fill('documents.read')
     await page.keyboard.press('Enter')
     await answer.getByText('INSUFFICIENT_PERMISSIONS').waitFor()
+    await dialog().getByLabel('Asking for permission').fill('')
+    await dialog()
+      .getByLabel('Tags')
+      .fill(`web, ${'e'.repeat(129)}`)
+    await page.keyboard.press('Enter')
+    const refused = dialog().getByRole('alert')
+    await refused.getByText('tags.1: String must contain at most 128 character(s)').waitFor()
+    await dialog().getByLabel('Tags').fill('web, eu')
+    await page.keyboard.press('Enter')
+    await answer.getByText('It would pass').waitFor()
+    await refused.waitFor({ state: 'detached' })
+    await dialog().getByText('The same by the API').click()
+    expect(JSON.parse((await dialog().locator('pre').textContent()) ?? '')).toMatchObject({
+      ipAddress: '127.0.0.1',
+      tags: ['web', 'eu'],
+    })
     await dialog().getByLabel('From address').fill('no address')
     await page.keyboard.press('Enter')
-    await dialog().getByRole('alert').waitFor()
+    await refused.waitFor()
     await page.keyboard.press('Escape')
     expect((await server.post('keys.verifyKey', { key })).body).toMatchObject({
       remaining: 7,

@@ -160,7 +160,8 @@ function metaOf(text: string, problems: Problems): object | null {
   return null
 }
 
-const listOf = (text: string): string[] => [
+/** The entries of a text in which commas are between them. */
+export const listOf = (text: string): string[] => [
   ...new Set(
     text
       .split(',')

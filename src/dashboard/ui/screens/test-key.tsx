@@ -6,17 +6,20 @@ import { FormDialog } from '../parts/dialog.tsx'
 import { Icon } from '../parts/icons.tsx'
 import { ask } from '../session.ts'
 import { Checks } from './key-checks.tsx'
+import { listOf } from './key-fields.ts'
 import { nameOf } from './key-state.ts'
 
 /** A verification as it would end now, from an address and for permissions. It takes and counts nothing. */
 export function TestKey({ record, onClose }: { record: KeyObject; onClose: () => void }) {
   const [address, setAddress] = useState('')
   const [permission, setPermission] = useState('')
+  const [tags, setTags] = useState('')
   const [answer, setAnswer] = useState<{ reply: ExplainKeyReply; tookMs: number } | null>(null)
   const input = {
     keyId: record.id,
     ...(address.trim() !== '' && { ipAddress: address.trim() }),
     ...(permission.trim() !== '' && { authorization: { permissions: permission.trim() } }),
+    ...(listOf(tags).length > 0 && { tags: listOf(tags) }),
   }
   return (
     <FormDialog
@@ -48,6 +51,14 @@ export function TestKey({ record, onClose }: { record: KeyObject; onClose: () =>
         onInput={setPermission}
         placeholder="documents.read"
         maxLength={512}
+      />
+      <Field
+        label="Tags"
+        value={tags}
+        onInput={setTags}
+        placeholder="web, eu"
+        maxLength={2000}
+        hint="Separated by commas. They do not change the answer, but wrong ones are refused."
       />
       {answer !== null && (
         <section aria-label="Answer">

@@ -457,6 +457,9 @@ export const KeyVerificationsReply = Type.Object({
 })
 export type KeyVerificationsReply = Static<typeof KeyVerificationsReply>
 
+const Tags = (description: string) =>
+  Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { maxItems: 10, description }))
+
 const Cost = (description: string, options: { deprecated?: boolean } = {}) =>
   Type.Integer({ minimum: 0, maximum: COUNT_MAX, default: 1, description, ...options })
 
@@ -468,12 +471,8 @@ export const VerifyKeyBody = Type.Object({
       description: 'If given, keys of other APIs are refused with `FORBIDDEN`.',
     }),
   ),
-  tags: Type.Optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
-      maxItems: 10,
-      description:
-        'Labels of this verification, to split usage by. Tags do not change the result. Per hour, the 1000 tag sets with the most verifications are kept (bound `tagSets`); the rest count as `(other)`.',
-    }),
+  tags: Tags(
+    'Labels of this verification, to split usage by. Tags do not change the result. Per hour, the 1000 tag sets with the most verifications are kept (bound `tagSets`); the rest count as `(other)`.',
   ),
   authorization: Type.Optional(
     Type.Object(
@@ -713,6 +712,9 @@ export const ExplainKeyBody = Type.Object({
     Type.String({ minLength: 1, maxLength: 64, description: 'The client’s IP address.' }),
   ),
   authorization: VerifyKeyBody.properties.authorization,
+  tags: Tags(
+    'Labels that the verification would have. They are refused where a verification refuses them, and do not change the result.',
+  ),
 })
 export type ExplainKeyBody = Static<typeof ExplainKeyBody>
 export const ExplainKeyReply = Type.Object({
