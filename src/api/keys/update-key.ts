@@ -8,9 +8,7 @@ import { ensureIdentities } from '../identities/ensure-identities.ts'
 import type { Services } from '../parts.ts'
 import type { Actor } from '../root-keys/authorize.ts'
 import {
-  changeKeyLimit,
   DEFAULT_LIMIT,
-  defaultLimit,
   deleteKeyLimits,
   type KeyLimit,
   type KeyLimitRow,
@@ -36,8 +34,11 @@ export type KeyUpdate = {
   /** Credits left; null = the key has no credits and no end of use. */
   remaining?: number | null | undefined
   refill?: Refill | null | undefined
-  /** The limit `default` alone. A null `durationMs` keeps the duration of the existing limit. */
-  ratelimit?: { limit: number; durationMs: number | null } | null | undefined
+  /**
+   * One limit alone; null removes `default`. A null `durationMs` keeps the duration of the existing limit. `default` is
+   * created if the key has none, and counts with every verification; one of another name must exist and counts as before.
+   */
+  ratelimit?: { name: string; limit: number; durationMs: number | null } | null | undefined
   /** Replaces all limits, `default` included. Limits that stay keep their ids. Names are distinct. */
   limits?: readonly KeyLimit[] | undefined
   enabled?: boolean | undefined
@@ -53,6 +54,8 @@ export type KeyUpdateRules = {
   readonly permissions: LinkRules
   /** Refuses a limit without a duration on a key that has no limit yet. */
   readonly refuseMissingDuration: () => never
+  /** Refuses the change of a limit that the key does not have. */
+  readonly refuseUnknownLimit: (name: string) => never
   /** Called for a refill on a key without credits, which would never do anything. May throw. */
   readonly mayRefillUncounted: () => void
 }
@@ -85,7 +88,7 @@ export async function updateKey(
     if (update.remaining !== undefined || update.refill !== undefined) requireOwnCredits(before)
     await changeKey(tx, workspaceId, keyId, { ...change, ...owner }, now)
     if (update.limits) await replaceLimits(tx, actor, { keyId, before: before.limits }, update.limits, now)
-    else if (!(await changeLimit(tx, actor, keyId, update, now))) rules.refuseMissingDuration()
+    else await changeLimit(tx, actor, { keyId, before: before.limits }, { update, rules, now })
     if (roles) {
       const request = { keyId, references: roles }
       await replaceLinks(roleLinks, tx, actor, request, { rules: rules.roles, now })
@@ -119,7 +122,7 @@ export async function updateKey(
 }
 
 /** Fields that an update can change. Roles and permissions have audit events of their own. */
-const fieldsOf = (row: KeyRow, { limits }: KeyUpdate) => ({
+const fieldsOf = (row: KeyRow, { limits, ratelimit }: KeyUpdate) => ({
   name: row.name,
   meta: parseMeta(row.meta),
   ownerId: row.ownerId,
@@ -127,13 +130,17 @@ const fieldsOf = (row: KeyRow, { limits }: KeyUpdate) => ({
   expires: row.expiresAt,
   remaining: row.remaining,
   refill: refillChange(refillOf(row)),
-  ...(limits === undefined ? { ratelimit: defaultOf(row) } : { ratelimits: row.limits.map(limitFields) }),
+  ...(limits === undefined
+    ? { ratelimit: limitOf(row, ratelimit?.name ?? DEFAULT_LIMIT) }
+    : { ratelimits: row.limits.map(limitFields) }),
   enabled: row.enabled,
 })
 
-function defaultOf({ limits }: KeyRow) {
-  const found = limits.find(({ name }) => name === DEFAULT_LIMIT)
-  return found === undefined ? null : { limit: found.limit, duration: found.durationMs }
+function limitOf({ limits }: KeyRow, wanted: string) {
+  const found = limits.find(({ name }) => name === wanted)
+  if (found === undefined) return null
+  const { name, limit, durationMs: duration } = found
+  return name === DEFAULT_LIMIT ? { limit, duration } : { name, limit, duration }
 }
 
 const limitFields = ({ name, limit, durationMs, autoApply }: KeyLimit) => ({
@@ -190,26 +197,20 @@ async function replaceLimits(
   await writeKeyLimits(tx, workspaceId, newLimitRows(keyId, limits), now)
 }
 
-/**
- * Changes the limit `default` alone.
- * @returns false when the duration is missing and the key has none.
- */
+/** Changes one limit and leaves the others, under the key's lock. */
 async function changeLimit(
   tx: Transaction,
   { workspaceId }: Actor,
-  keyId: string,
-  { ratelimit }: KeyUpdate,
-  now: number,
-): Promise<boolean> {
-  if (ratelimit === undefined) return true
-  if (ratelimit === null) {
-    await deleteKeyLimits(tx, workspaceId, keyId, [DEFAULT_LIMIT])
-    return true
-  }
-  const { limit, durationMs } = ratelimit
-  if (durationMs === null)
-    return await changeKeyLimit(tx, workspaceId, { keyId, name: DEFAULT_LIMIT, limit }, now)
-  const rows = newLimitRows(keyId, [defaultLimit({ limit, durationMs })])
-  await writeKeyLimits(tx, workspaceId, rows, now)
-  return true
+  { keyId, before }: { keyId: string; before: readonly KeyLimitRow[] },
+  { update: { ratelimit }, rules, now }: { update: KeyUpdate; rules: KeyUpdateRules; now: number },
+): Promise<void> {
+  if (ratelimit === undefined) return
+  if (ratelimit === null) return await deleteKeyLimits(tx, workspaceId, keyId, [DEFAULT_LIMIT])
+  const { name, limit } = ratelimit
+  const existing = before.find((each) => each.name === name)
+  if (existing === undefined && name !== DEFAULT_LIMIT) return rules.refuseUnknownLimit(name)
+  const durationMs = ratelimit.durationMs ?? existing?.durationMs
+  if (durationMs === undefined) return rules.refuseMissingDuration()
+  const autoApply = name === DEFAULT_LIMIT || existing?.autoApply === true
+  await writeKeyLimits(tx, workspaceId, newLimitRows(keyId, [{ name, limit, durationMs, autoApply }]), now)
 }

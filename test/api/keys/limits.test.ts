@@ -48,6 +48,7 @@ const RULES = {
   roles: { mayChange() {}, mayCreate() {} },
   permissions: { mayChange() {}, mayCreate() {} },
   refuseMissingDuration: () => expect.unreachable(),
+  refuseUnknownLimit: () => expect.unreachable(),
   mayRefillUncounted() {},
 }
 

@@ -38,6 +38,7 @@ async function makeKey(remaining: number, workspace?: TestWorkspace) {
         roles: { mayChange() {}, mayCreate() {} },
         permissions: { mayChange() {}, mayCreate() {} },
         refuseMissingDuration: () => expect.unreachable(),
+        refuseUnknownLimit: () => expect.unreachable(),
         mayRefillUncounted() {},
       }
       await updateKey(deps, actor, await getKey(deps, actor, keyId), update, rules)

@@ -205,6 +205,24 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       limit: 5,
       remaining: 3,
     })
+    // Also one of another name, which v2 made, and that alone.
+    const named = { name: 'exports', limit: 1, duration: 3_600_000, autoApply: true }
+    const kept = { name: 'default', limit: 5, duration: 3_600_000, autoApply: true }
+    await workspace.post('/v2/keys.updateKey', { keyId, ratelimits: [kept, named] })
+    for (const code of ['VALID', 'RATE_LIMITED'])
+      expect((await server.post('keys.verifyKey', { key })).body.code).toBe(code)
+    await page.reload()
+    await checks.getByRole('button', { name: 'Change limit…' }).click()
+    await page.getByRole('dialog', { name: 'The key’s limit exports' }).waitFor()
+    await field('Verifications').fill('4')
+    await page.getByRole('button', { name: 'Change limit', exact: true }).click()
+    await checks.getByText('Yes, as far as').waitFor()
+    const shown = (await workspace.post('/v2/keys.getKey', { keyId })).data.ratelimits
+    expect(shown.sort((a: Json, b: Json) => a.name.localeCompare(b.name))).toMatchObject([
+      kept,
+      { ...named, limit: 4 },
+    ])
+    await workspace.post('/v2/keys.updateKey', { keyId, ratelimits: [kept] })
     const identity = await workspace.post('identities.createIdentity', {
       externalId: 'user_881',
       ratelimits: [{ name: 'requests', limit: 1, duration: 3_600_000 }],

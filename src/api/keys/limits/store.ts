@@ -55,20 +55,6 @@ export async function writeKeyLimits(
                   updated_at = ${now}`
 }
 
-/** Changes a limit but not its duration, and counts it with every verification. @returns false when the key has none. */
-export async function changeKeyLimit(
-  sql: AnySql,
-  workspaceId: WorkspaceId,
-  { keyId, name, limit }: { keyId: string; name: string; limit: number },
-  now: number,
-): Promise<boolean> {
-  const rows = await sql`
-    update ratelimits set "limit" = ${limit}, auto_apply = true, updated_at = ${now}
-     where workspace_id = ${workspaceId} and key_id = ${keyId} and name = ${name}
- returning 1`
-  return rows.length > 0
-}
-
 export async function deleteKeyLimits(
   sql: AnySql,
   workspaceId: WorkspaceId,

@@ -414,8 +414,6 @@ function ChangeLimit({
         Limits of the identity
       </a>
     )
-  // The API changes the limit of this name alone; others are set by v2's updateKey.
-  if (limit.name !== 'default') return null
   return (
     <>
       <Button
@@ -444,11 +442,15 @@ function LimitDialog({
   const [seconds, setSeconds] = useState(String(now.duration / 1000))
   const input = {
     keyId,
-    ratelimit: { limit: Number(limit), duration: Math.round(Number(seconds) * 1000) },
+    ratelimit: {
+      ...(now.name !== 'default' && { name: now.name }),
+      limit: Number(limit),
+      duration: Math.round(Number(seconds) * 1000),
+    },
   }
   return (
     <FormDialog
-      title="The key’s rate limit"
+      title={now.name === 'default' ? 'The key’s rate limit' : `The key’s limit ${now.name}`}
       button="Change limit"
       busy="Changing…"
       onClose={onClose}

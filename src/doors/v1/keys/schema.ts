@@ -81,7 +81,20 @@ const KeyRatelimit = ({ durationMin }: { durationMin: number }) =>
     { description: 'Rate limit that every verification of the key counts against.' },
   )
 export const NewKeyRatelimit = KeyRatelimit({ durationMin: 1000 })
-export const UpdatedKeyRatelimit = KeyRatelimit({ durationMin: 1 })
+export const UpdatedKeyRatelimit = Type.Object(
+  {
+    name: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 256,
+        description:
+          'Name of the limit to change, default `default`. One of another name must exist already: v2 creates it.',
+      }),
+    ),
+    ...KeyRatelimit({ durationMin: 1 }).properties,
+  },
+  { description: 'One rate limit of the key. Its other limits stay.' },
+)
 
 export const Expires = UnixMs({
   minimum: -TIME_MS_MAX,
@@ -369,7 +382,7 @@ export const UpdateKeyBody = Type.Object({
   ratelimit: Type.Optional(
     Nullable(
       UpdatedKeyRatelimit,
-      'Rate limit that every verification of the key counts against; null removes it.',
+      'One rate limit of the key; its other limits stay. Null removes `default`, against which every verification counts.',
     ),
   ),
   refill: Type.Optional(Nullable(Refill, 'Adds credits each day or each month; null stops refills.')),

@@ -1,3 +1,4 @@
+import { DEFAULT_LIMIT } from '../../../api/keys/limits/store.ts'
 import { type KeyUpdate, updateKey } from '../../../api/keys/update-key.ts'
 import { badRequest } from '../../../errors.ts'
 import { readMeta } from '../../../lib/meta.ts'
@@ -25,6 +26,9 @@ export async function updateKeyEndpoint(
     refuseMissingDuration() {
       throw badRequest('ratelimit.duration: Required')
     },
+    refuseUnknownLimit(name) {
+      throw badRequest(`ratelimit.name: the key has no limit ${name}`)
+    },
     mayRefillUncounted() {},
   })
   return {}
@@ -43,6 +47,7 @@ function readUpdate(body: UpdateKeyBody): KeyUpdate {
     remaining,
     refill: refill && { amount: refill.amount, day: refillDayOf(refill, 'refill'), mode: 'add' },
     ratelimit: ratelimit && {
+      name: ratelimit.name ?? DEFAULT_LIMIT,
       limit: ratelimit.limit,
       durationMs: ratelimit.duration ?? ratelimit.refillInterval ?? null,
     },

@@ -33,6 +33,9 @@ export async function updateKeyEndpoint(
     refuseMissingDuration() {
       throw new Error('the schema requires a duration')
     },
+    refuseUnknownLimit() {
+      throw new Error('all limits are replaced')
+    },
     mayRefillUncounted() {
       throw refillWithoutCredits()
     },

@@ -41,6 +41,32 @@ test('a limit made through v1 is named `default` in v2 and applies by itself, an
   expect((await shownByV2(keyId)).ratelimits).toMatchObject([more])
 })
 
+test('v1 changes one limit that v2 made, by its name: how it applies and the other limits stay', async () => {
+  const byDefault = { name: 'default', limit: 5, duration: 1000, autoApply: true }
+  const each = { name: 'each', limit: 9, duration: 60_000, autoApply: true }
+  const named = { name: 'named', limit: 9, duration: 60_000, autoApply: false }
+  const { keyId, key } = await v2('keys.createKey', { apiId, ratelimits: [byDefault, each, named] })
+  await verify(key)
+  await mine.post('keys.updateKey', { keyId, ratelimit: { name: 'each', limit: 1 } })
+  await mine.post('keys.updateKey', { keyId, ratelimit: { name: 'named', limit: 3, duration: 2000 } })
+  const byName = (a: Json, b: Json) => a.name.localeCompare(b.name)
+  expect((await shownByV2(keyId)).ratelimits.sort(byName)).toMatchObject([
+    byDefault,
+    { ...each, limit: 1 },
+    { ...named, limit: 3, duration: 2000 },
+  ])
+  expect((await shownByV1(keyId)).ratelimit).toMatchObject({ limit: 5 })
+  expect(await verify(key)).toMatchObject({ code: 'RATE_LIMITED' }) // what was counted before still is
+  const { events } = await mine.get('audit.listEvents', { resourceId: keyId, order: 'newestFirst' })
+  expect(JSON.stringify(events)).toContain('"named"')
+
+  const unknown = { keyId, name: 'not stored', ratelimit: { name: 'other', limit: 1, duration: 1000 } }
+  const { status, body } = await server.post('keys.updateKey', unknown, mine.rootKey)
+  expect([status, body.error.message]).toEqual([400, 'ratelimit.name: the key has no limit other'])
+  expect((await shownByV2(keyId)).ratelimits).toHaveLength(3)
+  expect(await shownByV1(keyId)).not.toHaveProperty('name')
+})
+
 test('what only v1 knows is kept by v2, and a new external id also moves v1’s owner', async () => {
   const { keyId } = await mine.post('keys.createKey', { apiId, environment: 'live', externalId: 'one' })
   await v2('keys.updateKey', { keyId, name: 'a name', meta: { a: 1 } })
