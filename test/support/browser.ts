@@ -40,3 +40,24 @@ export async function eachLook(page: Page, look: (name: string) => Promise<void>
       await look(`${size} ${colorScheme}`)
     }
 }
+
+/** Looks at a page in each size and theme, and gathers in `wrong` what axe finds and what is wider than the screen. */
+export function looksAt(page: Page): { look: (what: string) => Promise<void>; wrong: string[] } {
+  const wrong: string[] = []
+  const look = (what: string) =>
+    eachLook(page, async (name) => {
+      const faults = [...(await overflowOf(page)), ...(await violationsOf(page))]
+      for (const each of faults) wrong.push(`${what}, ${name}: ${each}`)
+    })
+  return { look, wrong }
+}
+
+export async function overflowOf(page: Page): Promise<string[]> {
+  const WIDE = 'document.documentElement.scrollWidth - innerWidth'
+  // Charts are drawn again to a new width, some frames later.
+  const fits = page.waitForFunction(`${WIDE} <= 0`, undefined, { timeout: 5_000 })
+  return await fits.then(
+    () => [],
+    async () => [`${await page.evaluate(WIDE)} pixels wider than the screen`],
+  )
+}

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Locator, Page } from 'playwright-core'
-import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, looksAt, violationsOf } from '../../support/browser.ts'
 import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { giveUpImports } from '../../support/imports.ts'
@@ -609,11 +609,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
   test.skipIf(!IS_NIGHTLY)(
     'axe finds nothing wrong on these screens, empty, filled, with a dialog and failed',
     async () => {
-      const wrong: string[] = []
-      const look = async (what: string) =>
-        await eachLook(page, async (name) => {
-          for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
-        })
+      const { look, wrong } = looksAt(page)
       const workspace = await server.workspace()
       await open(workspace, 'identities')
       const lists = ['identities', 'roles', 'permissions', 'root-keys', 'audit', 'imports']

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, looksAt, SIZES, violationsOf } from '../../support/browser.ts'
 import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
@@ -276,39 +276,35 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
   })
 
   test('axe finds nothing wrong, in both themes, wide and on a phone', async () => {
-    const wrong: string[] = []
-    /** By day the screens with most on them: axe takes half a second for each. */
-    const look = async (page: Page, what: string) =>
-      (IS_NIGHTLY || BY_DAY.includes(what)) &&
-      (await eachLook(page, async (name) => {
-        for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
-      }))
     const page = await openPage()
+    const looks = looksAt(page)
+    /** By day the screens with most on them: axe takes half a second for each. */
+    const look = async (what: string) => (IS_NIGHTLY || BY_DAY.includes(what)) && (await looks.look(what))
     await page.goto(`${server.url}/dashboard`)
     await page.getByLabel('Root key').waitFor()
-    await look(page, 'sign-in')
+    await look('sign-in')
     const workspace = await server.workspace()
     await dashboard.signIn(workspace)
     await page.locator('.checklist').waitFor()
-    await look(page, 'empty')
+    await look('empty')
     await useKeys(workspace)
     await page.reload()
     await page.getByRole('slider').waitFor()
     await page.keyboard.press('?')
     await page.getByRole('dialog').waitFor()
-    await look(page, 'filled, with a dialog')
+    await look('filled, with a dialog')
     await page.keyboard.press('Escape')
-    await look(page, 'filled')
+    await look('filled')
     await page.route('**/dashboard/api/**', (route) => route.abort())
     await page.getByLabel('Range').selectOption('3d')
     await page.getByText('The server does not answer.').first().waitFor()
-    await look(page, 'failed')
+    await look('failed')
     const pages = ['/docs/nginx', '/nothing']
     if (IS_NIGHTLY) pages.push('/docs', '/docs/api', '/errors/NOT_FOUND')
     for (const path of pages) {
       await page.goto(server.url + path)
-      await look(page, path)
+      await look(path)
     }
-    expect(wrong).toEqual([])
+    expect(looks.wrong).toEqual([])
   })
 })

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Browser, Locator, Page } from 'playwright-core'
 import { hashKey } from '../../../src/verify/secret.ts'
-import { CHROMIUM, eachLook, SIZES, startBrowser, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, looksAt, SIZES, startBrowser } from '../../support/browser.ts'
 import { makeApi } from '../../support/fixtures.ts'
 import { startTestServer, type TestServer, type TestWorkspace } from '../../support/server.ts'
 import { SLOW_MS } from '../../support/timeout.ts'
@@ -244,17 +244,17 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     const workspace = await server.workspace()
     await makeApi(workspace)
     await open(workspace)
-    const look = () =>
-      eachLook(page, async (name) => expect([name, await violationsOf(page)]).toEqual([name, []]))
-    await look()
+    const { look, wrong } = looksAt(page)
+    await look('empty')
     await choose('keys.csv', CSV.replaceAll(/first|second|fifth/g, crypto.randomUUID()))
     await page.getByLabel('Token hash').selectOption('hash')
     await page.getByLabel('API of the keys').selectOption('test api')
     await click('Check the first 100 keys')
     await page.getByText('Nothing was changed.').waitFor()
-    await look()
+    await look('checked')
     await click('Import')
     await ended()
-    await look()
+    await look('done')
+    expect(wrong).toEqual([])
   })
 })

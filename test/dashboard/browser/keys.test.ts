@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Page } from 'playwright-core'
-import { CHROMIUM, eachLook, SIZES, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, looksAt, SIZES } from '../../support/browser.ts'
 import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
@@ -384,11 +384,7 @@ describe.skipIf(CHROMIUM === null)('APIs', () => {
 test.skipIf(CHROMIUM === null || !IS_NIGHTLY)(
   'axe finds nothing wrong with keys and APIs, empty, filled, in a dialog and failed',
   async () => {
-    const wrong: string[] = []
-    const look = async (what: string) =>
-      await eachLook(page, async (name) => {
-        for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
-      })
+    const { look, wrong } = looksAt(page)
     const workspace = await server.workspace()
     await open(workspace, 'keys')
     await page.getByText('There are no keys yet').waitFor()

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import type { Page } from 'playwright-core'
-import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, looksAt } from '../../support/browser.ts'
 import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { makeApi, makeKey } from '../../support/fixtures.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
@@ -355,17 +355,9 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
   test.skipIf(!IS_NIGHTLY)(
     'axe finds nothing wrong with limits, live and why, in both themes, wide and on a phone',
     async () => {
-      const wrong: string[] = []
+      const { look, wrong } = looksAt(page)
       const workspace = await server.workspace()
       await signIn(workspace)
-      const look = async (what: string) =>
-        await eachLook(page, async (name) => {
-          // Charts are drawn to the new width first.
-          await page.evaluate('new Promise((done) => setTimeout(done, 100))')
-          const wide = await page.evaluate('document.documentElement.scrollWidth - innerWidth')
-          if (Number(wide) > 0) wrong.push(`${what}, ${name}: ${wide} pixels wider than the screen`)
-          for (const each of await violationsOf(page)) wrong.push(`${what}, ${name}: ${each}`)
-        })
       for (const path of ['limits', 'live', 'why']) {
         await open(workspace, path)
         await page.getByRole('heading', { level: 1 }).waitFor()

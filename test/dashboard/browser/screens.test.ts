@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
-import { CHROMIUM, eachLook, violationsOf } from '../../support/browser.ts'
+import { CHROMIUM, eachLook, overflowOf, violationsOf } from '../../support/browser.ts'
 import { type DashboardPage, startDashboard } from '../../support/dashboard-page.ts'
 import { fillWorkspace, SCREENS } from '../../support/dashboard-screens.ts'
 import { IS_NIGHTLY } from '../../support/nightly.ts'
@@ -71,12 +71,10 @@ async function lookAtAll(state: string, pathOf: (screen: string) => string): Pro
     await page.waitForLoadState('networkidle')
     await eachLook(page, async (look) => {
       const what = `${screen}, ${state}, ${look}`
-      // Charts are drawn to the new width first.
-      await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))')
-      const wide = Number(await page.evaluate('document.documentElement.scrollWidth - innerWidth'))
-      if (wide > 0) wrong.push(`${what}: ${wide} pixels wider than the screen`)
+      const faults = await overflowOf(page)
       if (folder !== null) await page.screenshot({ path: pictureOf(folder, what), fullPage: true })
-      if (IS_NIGHTLY) for (const each of await violationsOf(page)) wrong.push(`${what}: ${each}`)
+      if (IS_NIGHTLY) faults.push(...(await violationsOf(page)))
+      for (const each of faults) wrong.push(`${what}: ${each}`)
     })
   }
   return wrong

@@ -310,18 +310,10 @@ function Servers() {
             rows={servers}
             keyOf={({ id }) => id}
             columns={[
-              {
-                name: 'Host',
-                cell: ({ host, isThis }) => (
-                  <>
-                    {host} {isThis && <span class="tag">answers</span>}
-                  </>
-                ),
-                text: ({ host }) => host,
-              },
-              { name: 'Id', isMinor: true, cell: ({ id }) => <code>{id}</code>, text: ({ id }) => id },
+              HOST,
+              { ...ID, name: 'Id' },
               { name: 'Version', cell: ({ version }) => version, text: ({ version }) => version },
-              { name: 'Seen', cell: ({ seenAt }) => <Seen at={seenAt} />, text: ({ seenAt }) => utc(seenAt) },
+              SEEN,
             ]}
           />
           {fleet === null ? (
@@ -344,31 +336,14 @@ function Servers() {
                 rows={fleet.members}
                 keyOf={({ id }) => id}
                 columns={[
-                  {
-                    name: 'Host',
-                    cell: ({ host, isThis }) => (
-                      <>
-                        {host} {isThis && <span class="tag">answers</span>}
-                      </>
-                    ),
-                    text: ({ host }) => host,
-                  },
-                  {
-                    name: 'Process',
-                    isMinor: true,
-                    cell: ({ id }) => <code>{id}</code>,
-                    text: ({ id }) => id,
-                  },
+                  HOST,
+                  { ...ID, name: 'Process' },
                   {
                     name: 'Counts on',
                     cell: ({ engine }) => <code>{engine}</code>,
                     text: ({ engine }) => engine,
                   },
-                  {
-                    name: 'Seen',
-                    cell: ({ seenAt }) => <Seen at={seenAt} />,
-                    text: ({ seenAt }) => utc(seenAt),
-                  },
+                  SEEN,
                 ]}
               />
             </>
@@ -377,6 +352,26 @@ function Servers() {
       )}
     </Panel>
   )
+}
+
+const HOST = {
+  name: 'Host',
+  cell: ({ host, isThis }: { host: string; isThis: boolean }) => (
+    <>
+      {host} {isThis && <span class="tag">answers</span>}
+    </>
+  ),
+  text: ({ host }: { host: string }) => host,
+}
+const ID = {
+  isMinor: true,
+  cell: ({ id }: { id: string }) => <code>{id}</code>,
+  text: ({ id }: { id: string }) => id,
+}
+const SEEN = {
+  name: 'Seen',
+  cell: ({ seenAt }: { seenAt: number }) => <Seen at={seenAt} />,
+  text: ({ seenAt }: { seenAt: number }) => utc(seenAt),
 }
 
 const CONDITIONS: Record<string, string> = {
