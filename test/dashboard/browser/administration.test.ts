@@ -36,7 +36,7 @@ async function finish(name: string): Promise<void> {
   await click(name, dialog())
   await dialog().getByRole('heading', { level: 2 }).first().waitFor({ state: 'detached' })
 }
-const heading = (name: string) => dashboard.heading(name).waitFor()
+const heading = (name: string | RegExp) => dashboard.heading(name).waitFor()
 const idInPath = () => new URL(page.url()).pathname.split('/').at(-1) ?? ''
 const events = async (workspace: TestWorkspace, resourceId: string): Promise<string[]> =>
   (await workspace.get('audit.listEvents', { resourceId })).events.map(({ event }: Json) => event)
@@ -602,6 +602,24 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
       await page.keyboard.press('g')
       await page.keyboard.press(letter)
       await heading(name)
+    }
+    expect(dashboard.complaints).toEqual([])
+  })
+
+  test('the screen of what does not exist says so once, and leads to what does', async () => {
+    const workspace = await server.workspace()
+    await open(workspace, 'overview')
+    for (const [path, kind, all] of [
+      ['identities/id_none', 'identity', 'identities'],
+      ['permissions/perm_none', 'permission', 'permissions'],
+      ['limits/rlns_none', 'namespace', 'namespaces'],
+      ['limits/rlns_none/=user_1', 'namespace', 'namespaces'],
+    ] as const) {
+      await visit(workspace, path)
+      await page.getByText(`There is no ${kind} ${path.split('/')[1]} in this workspace`).waitFor()
+      expect(await page.getByText(/not found|does not exist/).count()).toBe(0)
+      await page.getByRole('link', { name: `All ${all}` }).click()
+      await heading(all === 'namespaces' ? 'Limits' : new RegExp(all, 'i'))
     }
     expect(dashboard.complaints).toEqual([])
   })

@@ -242,7 +242,8 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await limitOften(workspace, 3, 'user_881')
     await signIn(workspace)
     await open(workspace, 'why')
-    await page.getByRole('combobox', { name: 'Of' }).selectOption('identifier')
+    await page.getByText('Each answer of the API carries a request id').waitFor()
+    await page.getByRole('combobox', { name: 'Look up by' }).selectOption('identifier')
     await field('Namespace').fill('email.send')
     await field('Identifier').fill('user_881')
     await page.getByRole('button', { name: 'Explain' }).click()
@@ -257,7 +258,7 @@ describe.skipIf(CHROMIUM === null)('in a browser', () => {
     await page.getByText('Watching until').waitFor()
     expect((await workspace.get('events.listWatches')).watches).toMatchObject([{ identifier: 'user_881' }])
 
-    await page.getByRole('combobox', { name: 'Of' }).selectOption('identity')
+    await page.getByRole('combobox', { name: 'Look up by' }).selectOption('identity')
     await field('Identity').fill('user_7')
     await page.keyboard.press('Enter')
     await panel('Its keys').getByRole('link', { name: 'of user 7' }).click()

@@ -53,8 +53,8 @@ export function Dialog({
       <header>
         <h2 id={id}>{title}</h2>
         {!isSticky && (
-          <Button kind="quiet" onClick={onClose}>
-            <Icon name="cross" /> Close
+          <Button kind="quiet" icon="cross" onClick={onClose}>
+            Close
           </Button>
         )}
       </header>

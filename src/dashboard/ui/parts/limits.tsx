@@ -345,7 +345,7 @@ export function EventTable({
                   <Subject event={event} />
                 </td>
               )}
-              <td class="extra">{limitOf(event)}</td>
+              <td class="extra wrap">{limitOf(event)}</td>
               {!isOfOne && (
                 <td class="extra">
                   <code>{event.requestId}</code>

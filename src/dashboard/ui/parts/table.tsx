@@ -30,6 +30,7 @@ export function Table<T>({
   keyOf,
   titleOf = keyOf,
   file = null,
+  pager = null,
   hasActions = false,
 }: {
   label: string
@@ -47,6 +48,8 @@ export function Table<T>({
   titleOf?: (row: T) => string
   /** Name of the CSV file of these rows; null = there is none. */
   file?: string | null
+  /** Stands below, beside the button of the file. */
+  pager?: ComponentChildren
   /** The last column has the actions of a row. */
   hasActions?: boolean
 }) {
@@ -101,12 +104,18 @@ export function Table<T>({
           </tbody>
         </table>
       </section>
-      {file !== null && (
+      {(file !== null || pager !== null) && (
         <div class="file">
-          <CsvButton
-            file={file}
-            rows={[inFile.map(({ name }) => name), ...rows.map((row) => inFile.map(({ text }) => text(row)))]}
-          />
+          {pager}
+          {file !== null && (
+            <CsvButton
+              file={file}
+              rows={[
+                inFile.map(({ name }) => name),
+                ...rows.map((row) => inFile.map(({ text }) => text(row))),
+              ]}
+            />
+          )}
         </div>
       )}
     </>

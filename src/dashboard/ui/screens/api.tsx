@@ -6,6 +6,7 @@ import { CallText } from '../parts/call.tsx'
 import { Button, CopyButton, Failure, Field, Snippet, useAction } from '../parts/controls.tsx'
 import { Confirm, Dialog } from '../parts/dialog.tsx'
 import { Area, Check } from '../parts/form.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { useTitle } from '../parts/title.tsx'
 import { toast } from '../parts/toast.tsx'
@@ -25,14 +26,16 @@ export function Api() {
     return (
       <>
         <div class="head">{heading}</div>
-        <p class="empty">
-          There is no API <code>{id}</code> in this workspace, or it is deleted.{' '}
+        <Missing kind="API" id={id}>
           <a href={within('apis')}>All APIs</a>
-        </p>
+        </Missing>
       </>
     )
   return (
     <>
+      <p class="crumbs">
+        <a href={within('apis')}>APIs</a>
+      </p>
       <div class="head">
         {heading}
         {data !== null && (

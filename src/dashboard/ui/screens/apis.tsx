@@ -41,9 +41,14 @@ export function Apis() {
       >
         {({ apis, cursor: next }) =>
           apis.length === 0 ? (
-            <p class="empty">
-              There are no APIs yet. An API is a set of keys, for example all keys of one product.
-            </p>
+            <div class="empty stack">
+              <p>There are no APIs yet. An API is a set of keys, for example all keys of one product.</p>
+              <p>
+                <Button kind="main" icon="plus" lacking={lacksCreate} onClick={() => setCreating(true)}>
+                  Create the first API
+                </Button>
+              </p>
+            </div>
           ) : (
             <>
               <div class="scrolling plain">

@@ -3,6 +3,7 @@ import type { ListEventsReply } from '../../../doors/v1/audit-events/schema.ts'
 import type { ListRootKeysReply } from '../../../doors/v1/root-keys/schema.ts'
 import { useData } from '../data.ts'
 import { counted, dayAndTime, exact, seconds, utc } from '../format.ts'
+import { Breakable } from '../parts/breakable.tsx'
 import { Button, Failure, useAction } from '../parts/controls.tsx'
 import { csvOf } from '../parts/csv.ts'
 import { QueryField } from '../parts/form.tsx'
@@ -131,7 +132,9 @@ function Events({ events, names }: { events: readonly Event[]; names: Names }) {
               <time dateTime={utc(event.time)} title={utc(event.time)}>
                 {dayAndTime(event.time).replace(/, .*/, '')}, {seconds(event.time)}
               </time>
-              <code class="event">{event.event}</code>
+              <code class="event">
+                <Breakable text={event.event} />
+              </code>
               <span class="what">{event.description}</span>
               <span class="who">{names.get(event.actor.id) ?? event.actor.id}</span>
             </summary>

@@ -3,6 +3,7 @@ import { useData } from '../data.ts'
 import { exact } from '../format.ts'
 import { match } from '../match.ts'
 import { Button } from '../parts/controls.tsx'
+import { Icon } from '../parts/icons.tsx'
 import { identifierOfPath } from '../parts/identifier-path.ts'
 import {
   EventTable,
@@ -14,6 +15,7 @@ import {
   Windows,
   whyOf,
 } from '../parts/limits.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { OfServer } from '../parts/servers.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -53,6 +55,15 @@ export function IdentifierScreen() {
   const heading = useTitle(shown(identifier), `${shown(identifier)} in ${name}`)
   const override = windows.data?.override
   const first = windows.data?.windows[0]
+  if (windows.data === null && windows.failed?.code === 'NOT_FOUND')
+    return (
+      <>
+        <div class="head">{heading}</div>
+        <Missing kind="namespace" id={namespaceId}>
+          <a href={within('limits')}>All namespaces</a>
+        </Missing>
+      </>
+    )
   return (
     <>
       <p class="crumbs">
@@ -61,11 +72,13 @@ export function IdentifierScreen() {
       <div class="head">
         {heading}
         <a class="button plain" href={whyOf({ namespace: namespaceId, identifier })}>
-          Why refused?
+          <Icon name="why" />
+          <span>Why refused?</span>
         </a>
         <WatchButton key={key} subject={{ namespaceId, identifier }} />
         <Button
           kind="main"
+          icon="edit"
           lacking={lacking('ratelimit.*.set_override')}
           onClick={() => setDialog('override')}
         >
@@ -94,6 +107,7 @@ export function IdentifierScreen() {
                   <div>
                     <Button
                       kind="danger"
+                      icon="trash"
                       lacking={lacking('ratelimit.*.delete_override')}
                       onClick={() => setDialog('delete')}
                     >
@@ -113,7 +127,7 @@ export function IdentifierScreen() {
               ) : (
                 <EventTable events={events} label="Last refusals" isOfOne />
               )}
-              <p class="secondary">
+              <p class="secondary memory">
                 From the memory of <OfServer id={server} />.
               </p>
             </>

@@ -8,10 +8,11 @@ import { useData } from '../data.ts'
 import { counted, exact, utc } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
 import { CallText } from '../parts/call.tsx'
-import { Button, Field } from '../parts/controls.tsx'
+import { Button, CopyButton, Field } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Area, QueryField, readObject } from '../parts/form.tsx'
 import { left, span, Used, useNow } from '../parts/limits.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -48,15 +49,24 @@ export function Identities() {
         {({ identities, total, cursor }) => (
           <>
             {identities.length === 0 ? (
-              <p class="empty">
-                {search === ''
-                  ? 'There is no identity yet. A key with an external id creates its own.'
-                  : `No external id begins with “${search}”. Upper and lower case differ.`}
-              </p>
+              <>
+                <p class="empty">
+                  {search === ''
+                    ? 'There is no identity yet. A key with an external id creates its own.'
+                    : `No external id begins with “${search}”. Upper and lower case differ.`}
+                </p>
+                <Pager cursor={cursor} />
+              </>
             ) : (
               <Table<Row>
                 label="Identities"
                 file="identities.csv"
+                pager={
+                  <Pager cursor={cursor}>
+                    {exact(total)}
+                    {search !== '' && total === 1000 ? ' or more' : ''} in all
+                  </Pager>
+                }
                 rows={identities}
                 titleOf={({ externalId }) => externalId}
                 keyOf={({ id }) => id}
@@ -75,11 +85,6 @@ export function Identities() {
                 ]}
               />
             )}
-            <Pager cursor={cursor}>
-              {total === 0
-                ? ''
-                : `${exact(total)}${search !== '' && total === 1000 ? ' or more' : ''} in all`}
-            </Pager>
           </>
         )}
       </Panel>
@@ -129,19 +134,38 @@ export function Identity({ id }: { id: string }) {
   const heading = useTitle(data?.externalId ?? 'Identity')
   const onOne = (action: string) =>
     holds(`identity.*.${action}`, `identity.${id}.${action}`) ? null : `needs identity.*.${action}`
+  if (data === null && loaded.failed?.code === 'NOT_FOUND')
+    return (
+      <>
+        <div class="head">{heading}</div>
+        <Missing kind="identity" id={id}>
+          <a href={within('identities')}>All identities</a>
+        </Missing>
+        <AuditOf resourceId={id} />
+      </>
+    )
   return (
     <>
-      <p class="crumb">
+      <p class="crumbs">
         <a href={within('identities')}>Identities</a>
       </p>
       <div class="head">
         {heading}
         {data !== null && (
           <>
-            <Button lacking={lacking('identity.*.update_identity')} onClick={() => setOpen('edit')}>
+            <Button
+              icon="edit"
+              lacking={lacking('identity.*.update_identity')}
+              onClick={() => setOpen('edit')}
+            >
               Edit
             </Button>
-            <Button kind="danger" lacking={onOne('delete_identity')} onClick={() => setOpen('delete')}>
+            <Button
+              kind="danger"
+              icon="trash"
+              lacking={onOne('delete_identity')}
+              onClick={() => setOpen('delete')}
+            >
               Delete…
             </Button>
           </>
@@ -160,13 +184,11 @@ export function Identity({ id }: { id: string }) {
         <Panel title="Id and meta" loaded={loaded}>
           {({ meta, id: identityId }) => (
             <>
-              <dl class="facts">
-                <div>
-                  <dt>id</dt>
-                  <dd>
-                    <code>{identityId}</code>
-                  </dd>
-                </div>
+              <dl class="pairs">
+                <dt>Id</dt>
+                <dd class="copied">
+                  <code>{identityId}</code> <CopyButton text={identityId} />
+                </dd>
               </dl>
               {Object.keys(meta).length === 0 ? (
                 <p class="empty">It has no meta.</p>

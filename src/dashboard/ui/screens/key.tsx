@@ -4,6 +4,7 @@ import type { ExplainKeyReply, KeyObject } from '../../../doors/v1/keys/schema.t
 import { CallFailed } from '../api.ts'
 import { type Loaded, useData } from '../data.ts'
 import { dayAndTime, exact, fromNow, seconds, utc } from '../format.ts'
+import { Breakable } from '../parts/breakable.tsx'
 import { CallText } from '../parts/call.tsx'
 import { Bars } from '../parts/chart.tsx'
 import { Button, CopyButton, Failure, Snippet, useAction } from '../parts/controls.tsx'
@@ -12,6 +13,7 @@ import { Choice } from '../parts/form.tsx'
 import { Icon } from '../parts/icons.tsx'
 import { isRecent, LastUsed } from '../parts/last-used.tsx'
 import { EventTable, WatchButton, whyOf } from '../parts/limits.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { OUTCOMES } from '../parts/outcomes.ts'
 import { Panel } from '../parts/panel.tsx'
 import { OtherServers } from '../parts/servers.tsx'
@@ -57,10 +59,9 @@ export function Key() {
             Loading…
           </p>
         ) : failed.code === 'NOT_FOUND' ? (
-          <p class="empty">
-            There is no key <code>{id}</code> in this workspace, or it is deleted.{' '}
+          <Missing kind="key" id={id}>
             <a href={within('keys')}>All keys</a>
-          </p>
+          </Missing>
         ) : failed.code === 'INSUFFICIENT_PERMISSIONS' ? (
           <p class="empty">Not shown: {failed.message}.</p>
         ) : (
@@ -120,6 +121,9 @@ function Shown({
   const chips = chipsOf(record)
   return (
     <>
+      <p class="crumbs">
+        <a href={within('keys')}>Keys</a>
+      </p>
       <div class="head">
         {heading}
         <div class="actions">
@@ -443,7 +447,9 @@ function Audit({ id, count }: { id: string; count: number }) {
             {events.map((event) => (
               <li key={event.id}>
                 <span class="what">
-                  <b>{event.event}</b>
+                  <b>
+                    <Breakable text={event.event} />
+                  </b>
                   <span class="secondary">{changesOf(event, id)}</span>
                 </span>
                 <span class="number secondary" title={`${utc(event.time)}, root key ${event.actor.id}`}>

@@ -9,6 +9,7 @@ import { Button, Field, useAction } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Choice } from '../parts/form.tsx'
 import { identifierPath, NearLimit, OverrideDialog, shown, span, Windows } from '../parts/limits.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { RangeSelect, useRange } from '../parts/range.tsx'
 import { CsvButton } from '../parts/save-csv.tsx'
@@ -58,6 +59,15 @@ export function NamespaceScreen() {
   )
   const missing = lacking('ratelimit.*.set_override')
   useShortcuts({ c: () => missing === null && setDialog('override') })
+  if ([near, overrides].some(({ data, failed }) => data === null && failed?.code === 'NOT_FOUND'))
+    return (
+      <>
+        <div class="head">{heading}</div>
+        <Missing kind="namespace" id={namespaceId}>
+          <a href={within('limits')}>All namespaces</a>
+        </Missing>
+      </>
+    )
   return (
     <>
       <p class="crumbs">
@@ -77,6 +87,7 @@ export function NamespaceScreen() {
         </Button>
         <Button
           kind="danger"
+          icon="trash"
           lacking={lacking('ratelimit.*.delete_namespace')}
           onClick={() => setDialog('delete')}
         >

@@ -79,7 +79,7 @@ export function Overview() {
             </Keys>
           )}
         </Panel>
-        <Panel title="Near their limit now" loaded={near}>
+        <Panel title="Near their limit now" loaded={near} isWide>
           {({ identifiers }) => <NearLimit identifiers={identifiers} />}
         </Panel>
       </div>

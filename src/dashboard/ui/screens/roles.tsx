@@ -8,10 +8,12 @@ import type {
 import { useData } from '../data.ts'
 import { counted } from '../format.ts'
 import { useShortcuts } from '../keyboard.ts'
+import { Breakable } from '../parts/breakable.tsx'
 import { CallText } from '../parts/call.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
 import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { QueryField } from '../parts/form.tsx'
+import { Missing } from '../parts/missing.tsx'
 import { Panel } from '../parts/panel.tsx'
 import { Pager, Table } from '../parts/table.tsx'
 import { useTitle } from '../parts/title.tsx'
@@ -64,15 +66,19 @@ export function Roles() {
         {({ roles, cursor }) => (
           <>
             {roles.length === 0 ? (
-              <p class="empty">
-                {search === ''
-                  ? 'There is no role yet. A role bundles permissions; keys get it as a whole.'
-                  : `“${search}” occurs in no role.`}
-              </p>
+              <>
+                <p class="empty">
+                  {search === ''
+                    ? 'There is no role yet. A role bundles permissions; keys get it as a whole.'
+                    : `“${search}” occurs in no role.`}
+                </p>
+                <Pager cursor={cursor} />
+              </>
             ) : (
               <Table<GetRoleReply>
                 label="Roles"
                 file="roles.csv"
+                pager={<Pager cursor={cursor} />}
                 rows={roles}
                 keyOf={({ id }) => id}
                 columns={[
@@ -101,7 +107,6 @@ export function Roles() {
                 ]}
               />
             )}
-            <Pager cursor={cursor} />
           </>
         )}
       </Panel>
@@ -118,7 +123,9 @@ function Slugs({ permissions }: { permissions: readonly PermissionReply[] }) {
   const others = permissions.length - shown.length
   return (
     <span class="slugs">
-      <code>{shown.join(', ')}</code>
+      <code>
+        <Breakable text={shown.join(', ')} />
+      </code>
       {others > 0 && ` and ${others} more`}
     </span>
   )
@@ -157,15 +164,30 @@ export function Role({ id }: { id: string }) {
   const { data } = loaded
   const heading = useTitle(data?.name ?? 'Role')
   const [isDeleting, setDeleting] = useState(false)
+  if (data === null && loaded.failed?.code === 'NOT_FOUND')
+    return (
+      <>
+        <div class="head">{heading}</div>
+        <Missing kind="role" id={id}>
+          <a href={within('roles')}>All roles</a>
+        </Missing>
+        <AuditOf resourceId={id} />
+      </>
+    )
   return (
     <>
-      <p class="crumb">
+      <p class="crumbs">
         <a href={within('roles')}>Roles</a>
       </p>
       <div class="head">
         {heading}
         {data !== null && (
-          <Button kind="danger" lacking={lacking('rbac.*.delete_role')} onClick={() => setDeleting(true)}>
+          <Button
+            kind="danger"
+            icon="trash"
+            lacking={lacking('rbac.*.delete_role')}
+            onClick={() => setDeleting(true)}
+          >
             Delete…
           </Button>
         )}
@@ -302,15 +324,19 @@ export function Permissions() {
         {({ permissions, cursor }) => (
           <>
             {permissions.length === 0 ? (
-              <p class="empty">
-                {search === ''
-                  ? 'There is no permission yet. Verifications ask for permissions by their slugs.'
-                  : `“${search}” occurs in no permission.`}
-              </p>
+              <>
+                <p class="empty">
+                  {search === ''
+                    ? 'There is no permission yet. Verifications ask for permissions by their slugs.'
+                    : `“${search}” occurs in no permission.`}
+                </p>
+                <Pager cursor={cursor} />
+              </>
             ) : (
               <Table<SearchPermissionsReply['permissions'][number]>
                 label="Permissions"
                 file="permissions.csv"
+                pager={<Pager cursor={cursor} />}
                 rows={permissions}
                 keyOf={({ id }) => id}
                 columns={[
@@ -345,7 +371,6 @@ export function Permissions() {
                 ]}
               />
             )}
-            <Pager cursor={cursor} />
           </>
         )}
       </Panel>
@@ -403,9 +428,19 @@ export function Permission({ id }: { id: string }) {
   const { data } = loaded
   const heading = useTitle(data?.slug ?? 'Permission')
   const [isDeleting, setDeleting] = useState(false)
+  if (data === null && loaded.failed?.code === 'NOT_FOUND')
+    return (
+      <>
+        <div class="head">{heading}</div>
+        <Missing kind="permission" id={id}>
+          <a href={within('permissions')}>All permissions</a>
+        </Missing>
+        <AuditOf resourceId={id} />
+      </>
+    )
   return (
     <>
-      <p class="crumb">
+      <p class="crumbs">
         <a href={within('permissions')}>Permissions</a>
       </p>
       <div class="head">
@@ -413,6 +448,7 @@ export function Permission({ id }: { id: string }) {
         {data !== null && (
           <Button
             kind="danger"
+            icon="trash"
             lacking={lacking('rbac.*.delete_permission')}
             onClick={() => setDeleting(true)}
           >

@@ -76,6 +76,7 @@ export function RootKeys() {
               rows={rootKeys}
               titleOf={nameOf}
               keyOf={({ id }) => id}
+              pager={<Pager cursor={cursor}>{exact(total)} in all</Pager>}
               columns={[
                 {
                   name: 'Name',
@@ -131,7 +132,6 @@ export function RootKeys() {
                 },
               ]}
             />
-            <Pager cursor={cursor}>{exact(total)} in all</Pager>
           </>
         )}
       </Panel>

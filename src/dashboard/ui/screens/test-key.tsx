@@ -38,27 +38,29 @@ export function TestKey({ record, onClose }: { record: KeyObject; onClose: () =>
         The server checks the key as a verification does, and takes nothing: no credit, no token of a limit,
         no count in its usage.
       </p>
-      <Field
-        label="From address"
-        value={address}
-        onInput={setAddress}
-        placeholder="203.0.113.7"
-        maxLength={64}
-      />
-      <Field
-        label="Asking for permission"
-        value={permission}
-        onInput={setPermission}
-        placeholder="documents.read"
-        maxLength={512}
-      />
+      <div class="two">
+        <Field
+          label="From address"
+          value={address}
+          onInput={setAddress}
+          placeholder="203.0.113.7"
+          maxLength={64}
+        />
+        <Field
+          label="Asking for permission"
+          value={permission}
+          onInput={setPermission}
+          placeholder="documents.read"
+          maxLength={512}
+        />
+      </div>
       <Field
         label="Tags"
         value={tags}
         onInput={setTags}
         placeholder="web, eu"
         maxLength={2000}
-        hint="Separated by commas. They do not change the answer, but wrong ones are refused."
+        hint="Separated by commas. They never change the answer."
       />
       {answer !== null && (
         <section aria-label="Answer">

@@ -4,6 +4,7 @@ import type { ListRecentReply, RecentEvent } from '../../../doors/v1/events/sche
 import type { ExplainKeyReply, KeyObject } from '../../../doors/v1/keys/schema.ts'
 import { useData } from '../data.ts'
 import { counted, dayAndTime, exact, fromNow, utc } from '../format.ts'
+import { Breakable } from '../parts/breakable.tsx'
 import { CallText } from '../parts/call.tsx'
 import { Bars } from '../parts/chart.tsx'
 import { Button, Failure, Field, useAction } from '../parts/controls.tsx'
@@ -59,7 +60,13 @@ export function Why() {
     <>
       <div class="head">{heading}</div>
       <Ask key={about} />
-      {!isNothing && (
+      {isNothing ? (
+        <p class="empty">
+          Each answer of the API carries a request id, <code>req_…</code>, also those of refused calls: paste
+          it above. Without one, look up the key, the identity or the identifier that was refused, or choose a
+          call in <a href={within('live')}>Live</a>.
+        </p>
+      ) : (
         <div class="panels">
           <Panel title={requestId === null ? 'Last refusals' : 'The call'} loaded={recent} isWide>
             {(data) => data !== null && <Remembered data={data} requestId={requestId} who={who} />}
@@ -148,7 +155,7 @@ function Ask() {
         void start()
       }}
     >
-      <Choice label="Of" value={kind} options={KINDS} onChange={setKind} />
+      <Choice label="Look up by" value={kind} options={KINDS} onChange={setKind} />
       {kind === 'identifier' && (
         <Field label="Namespace" value={namespaceName} onInput={setNamespaceName} required maxLength={512} />
       )}
@@ -646,7 +653,9 @@ function Audit({ resourceId }: { resourceId: string }) {
             {rows.map(({ id, time, event, description, actor }) => (
               <li key={id}>
                 <span class="what">
-                  <b>{event}</b>
+                  <b>
+                    <Breakable text={event} />
+                  </b>
                   <span class="secondary wrap">
                     {description}, by <code>{actor.id}</code>
                   </span>
