@@ -42,7 +42,7 @@ export async function fillWorkspace(
     'tenant_with_a_rather_long_external_id_of_another_system@example.com',
   ])
     await post('identities.createIdentity', { externalId })
-  const make = (fields: object) => post('keys.createKey', { apiId, ...fields })
+  const make = (fields: object) => post('keys.createKey', { apiId, prefix: 'shop', ...fields })
   const { keyId, key } = await make({
     name: 'web checkout',
     externalId: 'user_881',

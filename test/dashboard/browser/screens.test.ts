@@ -11,6 +11,7 @@ import { SLOW_MS } from '../../support/timeout.ts'
 /**
  * Every screen, empty, filled and failed, in each theme and size. At night axe looks at each, and a picture of each is
  * kept in `dist/screenshots`, to be looked at before a release. `bun run screenshots` makes the pictures alone.
+ * `docs/dashboard.png`, which README shows, is `readme.png` of these.
  */
 
 /** At night axe takes half a second for each of some 250. */
@@ -51,6 +52,7 @@ describe.skipIf(CHROMIUM === null || folder === null)('every screen fits and is 
     await page.locator('.checklist').waitFor({ state: 'detached' })
     expect(await lookAtAll('filled', pathOf)).toEqual([])
     expect(dashboard.complaints).toEqual([])
+    if (folder !== null) await takeReadmePicture(pathOf('keys/:id'), join(folder, 'readme.png'))
   })
 
   test('while the server does not answer', async () => {
@@ -78,6 +80,15 @@ async function lookAtAll(state: string, pathOf: (screen: string) => string): Pro
     })
   }
   return wrong
+}
+
+async function takeReadmePicture(screen: string, path: string): Promise<void> {
+  await page.setViewportSize({ width: 1280, height: 840 })
+  await page.emulateMedia({ colorScheme: 'light' })
+  await dashboard.visit(workspace, screen)
+  await page.getByText('It would be refused').waitFor()
+  await page.waitForLoadState('networkidle')
+  await page.screenshot({ path })
 }
 
 const pictureOf = (to: string, what: string) =>
