@@ -197,7 +197,7 @@ describe.skipIf(TEST_DATABASE_URL === null || REDIS_SERVER === null)(
 describe.skipIf(!IS_NIGHTLY || TEST_DATABASE_URL === null || POSTGRES_BIN === null)(
   'servers that share limits on Postgres, when',
   () => {
-    const dataDir = mkdtempSync(join(tmpdir(), 'tollgate-fleet-postgres-'))
+    let dataDir: string
     const wires: Wire[] = []
     const servers: ServerProcess[] = []
     let cluster: Cluster
@@ -209,6 +209,7 @@ describe.skipIf(!IS_NIGHTLY || TEST_DATABASE_URL === null || POSTGRES_BIN === nu
     const RULES = ['share', 'open'] as const
 
     beforeAll(async () => {
+      dataDir = mkdtempSync(join(tmpdir(), 'tollgate-fleet-postgres-'))
       // Anything that is not written at once would be lost with its processes.
       const settings = { max_connections: '100', synchronous_commit: 'off', wal_writer_delay: '10s' }
       cluster = await startCluster({ settings })
@@ -239,7 +240,7 @@ describe.skipIf(!IS_NIGHTLY || TEST_DATABASE_URL === null || POSTGRES_BIN === nu
     })
     afterAll(async () => {
       for (const each of [...servers, ...wires, cluster]) await each?.[Symbol.asyncDispose]()
-      rmSync(dataDir, { recursive: true, force: true })
+      if (dataDir !== undefined) rmSync(dataDir, { recursive: true, force: true })
     })
 
     const are = async (condition: 'ok' | 'away', which = servers) => {
