@@ -1,4 +1,4 @@
-import { expect, test } from 'bun:test'
+import { expect, setDefaultTimeout, test } from 'bun:test'
 import { BATCH_ROWS_MAX, type Outcome } from '../../src/usage/batch.ts'
 import { Counts, type Group, Groups, RowTable } from '../../src/usage/row-table.ts'
 import {
@@ -7,8 +7,11 @@ import {
   UsageAccumulator,
 } from '../../src/usage/usage-accumulator.ts'
 import { randomNumbers } from '../support/random.ts'
+import { SLOW_MS } from '../support/timeout.ts'
 import { OUTCOMES } from './oracle.ts'
 import { AT, HOUR, verification } from './support.ts'
+
+setDefaultTimeout(SLOW_MS)
 
 const ALL = Object.keys(OUTCOMES) as Outcome[] // its keys are the outcomes
 const newRef = (): CounterRef => ({ usageRows: null, usageRow: 0 })
