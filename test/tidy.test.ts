@@ -391,7 +391,7 @@ test('a test file that starts a server or a database sets its own timeout', () =
   const starters = ['test/support/server.ts', 'test/support/database.ts']
   const files = found.imports.filter(({ from, to }) => from.endsWith('.test.ts') && starters.includes(to))
   const missing = files.filter(({ from }) => !found.timeouts.has(from))
-  expect([...new Set(missing.map(({ from }) => `${from} lacks setDefaultTimeout(60_000)`))]).toEqual([])
+  expect([...new Set(missing.map(({ from }) => `${from} lacks setDefaultTimeout(SLOW_MS)`))]).toEqual([])
 })
 
 test('migrations are numbered, and no number is used twice', () => {

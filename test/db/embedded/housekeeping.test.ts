@@ -1,8 +1,9 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { vacuumDue } from '../../../src/db/embedded/housekeeping.ts'
 import { openTestSql } from '../../support/database.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
 
-setDefaultTimeout(60_000) // real threads, processes and databases
+setDefaultTimeout(SLOW_MS) // real threads, processes and databases
 
 /** Nothing else does this for the embedded database: its files would grow without end. */
 test('dead rows are vacuumed, tables analyzed, and a long write-ahead log checkpointed', async () => {

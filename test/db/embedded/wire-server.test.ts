@@ -7,8 +7,9 @@ import { connect } from '../../../src/db/connect.ts'
 import { sessionOf } from '../../../src/db/embedded/pglite-session.ts'
 import { serveWire } from '../../../src/db/embedded/wire-server.ts'
 import { copyEmbedded, TEST_DATABASE_URL } from '../../support/database.ts'
+import { SLOW_MS } from '../../support/timeout.ts'
 
-setDefaultTimeout(60_000) // real threads, processes and databases
+setDefaultTimeout(SLOW_MS) // real threads, processes and databases
 
 /** Runs once, as the embedded database is the same whatever the suite runs on. */
 const test = testOnce.skipIf(TEST_DATABASE_URL !== null)
