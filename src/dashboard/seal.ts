@@ -51,8 +51,10 @@ export class SessionSealer {
   /** @returns null for a text that none of the keys sealed, and when no sign-in in it lasts any more. */
   open(text: string, now: number): Session | null {
     if (!text.startsWith(VERSION) || text.length > TEXT_CHARACTERS_MAX) return null
-    const sealed = Buffer.from(text.slice(VERSION.length), 'base64url')
+    const encoded = text.slice(VERSION.length)
+    const sealed = Buffer.from(encoded, 'base64url')
     if (sealed.length <= NONCE_BYTES + TAG_BYTES) return null
+    if (sealed.toString('base64url') !== encoded) return null // another spelling of the same bytes
     for (const key of this.keys) {
       const opened = openWith(key, sealed)
       if (opened === null) continue

@@ -48,6 +48,20 @@ test('a session changed by one bit, cut, lengthened or of another version is not
     expect(sealer.open(text, NOW)).toBeNull()
 })
 
+test('another spelling of the sealed bytes is not opened', () => {
+  // The last digit carries six bits, four or two of them, by the length of the session.
+  for (const count of [1, 2, 3]) {
+    const sealed = sealer.seal(session(count))
+    const bytes = Buffer.from(sealed.slice(2), 'base64url')
+    const others = [...DIGITS.split('').map((digit) => sealed.slice(0, -1) + digit), `${sealed}=`, `${sealed}!`]
+      .concat(sealed.replace('.', '. '), `1.${bytes.toString('base64')}`)
+      .filter((text) => text !== sealed)
+    for (const text of others) expect([text, sealer.open(text, NOW)]).toEqual([text, null])
+  }
+})
+
+const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
+
 /** The vault key is rotated by a list: the first seals, all open. */
 test('a session lasts through a rotation of the secret, and ends when its secret is gone', () => {
   const sealed = sealer.seal(session(1))
