@@ -37,6 +37,8 @@ export async function eachLook(page: Page, look: (name: string) => Promise<void>
       if (!IS_NIGHTLY && (size === 'wide') !== (colorScheme === 'light')) continue
       await page.setViewportSize(viewport)
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      // What a page does about its new size, it does in the frame that shows it.
+      await page.evaluate('new Promise((shown) => requestAnimationFrame(() => requestAnimationFrame(shown)))')
       await look(`${size} ${colorScheme}`)
     }
 }
