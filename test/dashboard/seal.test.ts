@@ -53,7 +53,11 @@ test('another spelling of the sealed bytes is not opened', () => {
   for (const count of [1, 2, 3]) {
     const sealed = sealer.seal(session(count))
     const bytes = Buffer.from(sealed.slice(2), 'base64url')
-    const others = [...DIGITS.split('').map((digit) => sealed.slice(0, -1) + digit), `${sealed}=`, `${sealed}!`]
+    const others = [
+      ...DIGITS.split('').map((digit) => sealed.slice(0, -1) + digit),
+      `${sealed}=`,
+      `${sealed}!`,
+    ]
       .concat(sealed.replace('.', '. '), `1.${bytes.toString('base64')}`)
       .filter((text) => text !== sealed)
     for (const text of others) expect([text, sealer.open(text, NOW)]).toEqual([text, null])

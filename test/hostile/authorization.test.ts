@@ -98,6 +98,8 @@ test('of all values of Authorization only the root key is accepted, alone or aft
   const { rootKey } = workspace
   const values = fc.oneof(
     { arbitrary: nearMisses(rootKey), weight: 6 },
+    // Accepted ones between the others: what one request leaves behind opens nothing to the next.
+    { arbitrary: fc.constantFrom(rootKey, `Bearer ${rootKey}`, `bearer ${rootKey} `), weight: 1 },
     { arbitrary: headerText({ maxLength: 64 }), weight: 2 },
     { arbitrary: headerText({ maxLength: 64 }).map((text) => `Bearer ${text}`), weight: 2 },
     { arbitrary: fc.integer({ min: 1, max: 6000 }).map((size) => `Bearer ${'a'.repeat(size)}`), weight: 1 },
@@ -118,7 +120,7 @@ test('of all values of Authorization only the root key is accepted, alone or aft
   }
   await Promise.all(Array.from({ length: 16 }, lane))
   expect(wrong).toEqual([])
-  expect(opened).toBeGreaterThan(IS_NIGHTLY ? 20 : 5)
+  expect(opened).toBeGreaterThan(20)
 })
 
 /** Refusals of a customer's key; see authorize.ts. */
