@@ -205,20 +205,18 @@ async function overHttp(count: number, engines: EngineName[], size: Size): Promi
   }
   const [local, shared] = groups
   if (local === undefined || shared === undefined) return
-  console.log('\n  a call of an identifier that nobody asked for yet, one after the other')
-  const rows: [string, Histogram][] = []
-  for (const group of [local, shared]) {
-    await give(group)
-    const target = group.servers[0] as Target // each group has one
-    rows.push([group.name, await timed(size.samples, (i) => call(target.url, LIMIT_PATH, coldBody(i)))])
-  }
-  rows.push([
-    'one round trip to Redis',
-    await timed(size.samples, () => shared.ping?.() ?? Promise.resolve()),
-  ])
+  console.log('\n  a call of an identifier that nobody asked for yet, one after the other, in turn')
+  const [first, second] = [local.servers[0] as Target, shared.servers[0] as Target] // each group has one
+  await give(shared)
+  first.signal('SIGCONT')
+  const cold = await timedInTurn(size.samples, {
+    [local.name]: (i) => call(first.url, LIMIT_PATH, coldBody(i)),
+    [shared.name]: (i) => call(second.url, LIMIT_PATH, coldBody(i)),
+    'one round trip to Redis': () => shared.ping?.() ?? Promise.resolve(),
+  })
   printTable(
     ['', 'p50 ms', 'p99 ms'],
-    rows.map(([name, times]) => [name, times.percentile(0.5), times.percentile(0.99)]),
+    cold.map(([name, times]) => [name, times.percentile(0.5), times.percentile(0.99)]),
   )
   await give(local) // nobody but the first runs while servers end one by one
 }
@@ -235,15 +233,19 @@ const coldBody = (i: number) => ({
   duration: DURATION_MS,
 })
 
-async function timed(count: number, run: (i: number) => Promise<unknown>): Promise<Histogram> {
-  for (let i = 0; i < Math.min(100, count); i++) await run(-1 - i)
-  const times = new Histogram()
-  for (let i = 0; i < count; i++) {
-    const before = performance.now()
-    await run(i)
-    times.add((performance.now() - before) * 1000)
-  }
-  return times
+/** Each of `runs` in turn, `count` times, so that what slows one down slows down all. */
+async function timedInTurn(
+  count: number,
+  runs: Record<string, (i: number) => Promise<unknown>>,
+): Promise<[name: string, times: Histogram][]> {
+  const rows = Object.entries(runs).map(([name, run]) => ({ name, run, times: new Histogram() }))
+  for (let i = -Math.min(100, count); i < count; i++)
+    for (const { run, times } of rows) {
+      const before = performance.now()
+      await run(i)
+      if (i >= 0) times.add((performance.now() - before) * 1000) // the first are to warm up
+    }
+  return rows.map(({ name, times }) => [name, times])
 }
 
 type Measured = { cpu: number; engineCpu: number; entries: number; exchanges: number } & LoadResult
