@@ -2,7 +2,7 @@ import { edenGC } from 'bun:jsc'
 import { Recent } from '../src/recent/recent.ts'
 import { sendLoad } from './support/load.ts'
 import { machine, median, printTable } from './support/table.ts'
-import { countedByLimits, HEADERS, LIMIT_PATH, limitsOf, startTollgate } from './support/tollgate.ts'
+import { call, countedByLimits, HEADERS, LIMIT_PATH, limitsOf, startTollgate } from './support/tollgate.ts'
 
 /**
  * What it costs to remember an event, next to the CPU of a whole `ratelimits.limit` behind its socket: the budget is 1 %.
@@ -14,7 +14,7 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const rounds = options.tiny ? 1 : 9
   const notes = options.tiny ? 20_000 : 300_000
   console.log(`recent: ${machine()}, ${rounds} rounds of ${notes} notes, medians`)
-  const call = await cpuOfCall(options.tiny ? 1 : 5)
+  const cpu = await cpuOfCall(options.tiny ? 1 : 5)
   const results = new Map<Way, number[]>(WAYS.map((way) => [way, []]))
   for (let round = 0; round <= rounds; round++)
     for (let i = 0; i < WAYS.length; i++) {
@@ -25,10 +25,11 @@ export async function run(options: { tiny?: boolean } = {}): Promise<void> {
   const base = median(results.get(NOTHING) ?? [])
   const rows = WAYS.filter((way) => way !== NOTHING).map((way) => {
     const ns = median(results.get(way) ?? []) - base
-    return [way.name, ns, (100 * ns) / 1000 / call]
+    return [way.name, ns, (100 * ns) / 1000 / cpu]
   })
-  console.log(`  ratelimits.limit behind its socket: ${call.toFixed(1)} µs of CPU`)
+  console.log(`  ratelimits.limit behind its socket: ${cpu.toFixed(1)} µs of CPU`)
   printTable(['an event that', 'ns', '% of a call'], rows)
+  await withPage(options.tiny ? { rounds: 1, seconds: 1, warmSeconds: 1 } : PAGE_ROUNDS)
 }
 
 type Way = {
@@ -117,6 +118,95 @@ function check(recent: Recent, way: Way, { notes, last }: { notes: number; last:
   if (event !== undefined && !last.startsWith(event.requestId))
     throw new Error(`${way.name}: the newest is ${event.requestId}, ${last} was noted last`)
 }
+
+const PAGE_ROUNDS = { rounds: 21, seconds: 3, warmSeconds: 10 }
+
+/**
+ * The CPU of a server under a full load of `ratelimits.limit`, with what the live page of the dashboard asks and two watches,
+ * and without, in turn. Between the rounds without, half by half, lies the noise.
+ */
+async function withPage(size: typeof PAGE_ROUNDS): Promise<void> {
+  const bodies = limitsOf(1_000).map((body) => JSON.stringify(body))
+  await using tollgate = await startTollgate('Tollgate')
+  const { url } = tollgate
+  const load = { url, path: LIMIT_PATH, headers: HEADERS, bodies, connections: 64 }
+  await sendLoad({ ...load, seconds: size.warmSeconds })
+  const measure = async () => {
+    const before = tollgate.cpuMicroseconds()
+    const { answered, failed } = await sendLoad({ ...load, seconds: size.seconds })
+    if (failed > 0) throw new Error(`${failed} calls failed`)
+    return (tollgate.cpuMicroseconds() - before) / answered
+  }
+  const costs: { without: number[]; with: number[]; again: number[] } = { without: [], with: [], again: [] }
+  for (let round = 0; round < size.rounds; round++) {
+    const turns = {
+      without: measure,
+      with: async () => {
+        const page = await openPage(url)
+        const cost = await measure()
+        await page.close()
+        return cost
+      },
+      again: measure,
+    }
+    const names = ['without', 'with', 'again'] as const
+    for (let i = 0; i < names.length; i++) {
+      const name = names[(i + round) % names.length] ?? 'without'
+      costs[name].push(await turns[name]())
+    }
+  }
+  const base = median(costs.without)
+  console.log(`  a server under load, ${size.rounds} rounds of ${size.seconds} s in turn`)
+  printTable(
+    ['', 'CPU µs/call', 'ratio', 'median of the rounds’ ratios'],
+    [
+      ['no page', base, 1, 1],
+      ['the live page and two watches', median(costs.with), median(costs.with) / base, ratios(costs.with)],
+      ['no page, again', median(costs.again), median(costs.again) / base, ratios(costs.again)],
+    ],
+  )
+  function ratios(list: number[]): number {
+    return median(list.map((cost, i) => cost / (costs.without[i] ?? Number.NaN)))
+  }
+}
+
+/** What the live page asks every two seconds, without a browser. @throws Error at its end when it was shown nothing. */
+async function openPage(url: string): Promise<{ close(): Promise<void> }> {
+  const watchIds: string[] = []
+  for (const identifier of ['user_3', 'user_7'])
+    watchIds.push((await call(url, '/v1/events.watch', { namespaceName: 'bench', identifier })).id ?? '')
+  let polls = 0
+  let shown = 0
+  const get = async (path: string) => {
+    const response = await fetch(`${url}/v1/${path}`, { headers: HEADERS })
+    if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
+    return (await response.json()) as { events?: unknown[] }
+  }
+  const poll = async () => {
+    const [recent] = await Promise.all([
+      get('events.listRecent?outcome=all&limit=100&top=8'),
+      get('ratelimits.listNearLimit?limit=8'),
+      get('events.listWatches'),
+    ])
+    polls++
+    shown += recent.events?.length ?? 0
+  }
+  let polling = poll()
+  const timer = setInterval(() => {
+    polling = Promise.all([polling, poll()]).then(() => {})
+    polling.catch(() => {}) // said by `close`
+  }, POLL_MS)
+  return {
+    async close() {
+      clearInterval(timer)
+      await polling
+      for (const watchId of watchIds) await call(url, '/v1/events.unwatch', { watchId })
+      if (shown === 0) throw new Error(`${polls} polls were shown ${shown} events`)
+    },
+  }
+}
+
+const POLL_MS = 2_000
 
 /** @returns CPU of the server for a call of `ratelimits.limit`, µs. */
 async function cpuOfCall(seconds: number): Promise<number> {
