@@ -180,7 +180,7 @@ async function openPage(url: string): Promise<{ close(): Promise<void> }> {
   const get = async (path: string) => {
     const response = await fetch(`${url}/v1/${path}`, { headers: HEADERS })
     if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
-    return (await response.json()) as { events?: unknown[] }
+    return (await response.json()) as { events?: unknown[] } // of what is asked here
   }
   const poll = async () => {
     const [recent] = await Promise.all([
