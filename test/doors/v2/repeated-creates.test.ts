@@ -298,7 +298,9 @@ test.skipIf(TEST_DATABASE_URL === null)(
     while ((await made()) === 0) await Bun.sleep(5)
     await first.end('SIGKILL')
     await cut
-    await sql`select pg_terminate_backend(pid) from pg_stat_activity where query like '%create_answers%' and pid <> pg_backend_pid()`
+    await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = current_database() and query like '%create_answers%' and pid <> pg_backend_pid()`
     await sql`drop trigger hang on create_answers`
     await using second = await start()
     const { data } = (await second.post('/v2/keys.createKey', body, OPERATOR_KEY)).body
