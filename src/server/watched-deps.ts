@@ -40,7 +40,7 @@ export function watchedDeps(deps: Deps, trace: Trace, tracer: Tracer): Deps {
     limiter: over(limiter, {
       submit: (call) => {
         const pending = limiter.submit(call)
-        void wait('limiter.take', () => pending.answered)
+        void wait('limiter.take', () => pending.decided())
         return pending
       },
       submitAll: (calls) => wait('limiter.take', () => limiter.submitAll(calls)),

@@ -202,8 +202,12 @@ async function countLimits(
   const [only] = selected
   if (only !== undefined && selected.length === 1) {
     const pending = limiter.submit(chargeOf(workspaceId, only))
-    await pending.answered
-    return [report(only, pending.decision)]
+    let decision: Decision | null = null
+    while (decision === null) {
+      await pending.answered
+      decision = pending.decision
+    }
+    return [report(only, decision)]
   }
   const charges = selected.map((limit) => chargeOf(workspaceId, limit))
   const decisions = await (chargesTogether ? limiter.chargeTogether(charges) : limiter.submitAll(charges))

@@ -81,11 +81,8 @@ const newCounter = () => `counter ${crypto.randomUUID()}`
 const times = (count: number, take: () => Promise<Decision>) =>
   Promise.all(Array.from({ length: count }, take))
 const passedOf = (taken: Decision[]) => taken.filter(({ passed }) => passed).length
-const ask = async (router: LimiterRouter, call: Charge): Promise<Decision> => {
-  const asked = router.submit(call)
-  await asked.answered
-  return asked.decision
-}
+const ask = async (router: LimiterRouter, call: Charge): Promise<Decision> =>
+  await router.submit(call).decided()
 const take = (router: LimiterRouter, counter: string, options: { limit?: number; cost?: number } = {}) =>
   ask(router, { counter, limit: options.limit ?? 100, durationMs: HOUR, cost: options.cost ?? 1 })
 const segmentsOf = async (nodeId: string) => {

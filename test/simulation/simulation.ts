@@ -345,9 +345,8 @@ class Simulation {
     let decisions: Awaited<ReturnType<typeof http.limiter.submitAll>>
     try {
       if (count === 1) {
-        const pending = http.limiter.submit(charges[0] as Charge) // it is not empty
-        await pending.answered
-        decisions = [pending.decision]
+        const [charge] = charges
+        decisions = charge === undefined ? [] : [await http.limiter.submit(charge).decided()]
       } else decisions = await http.limiter.submitAll(charges)
     } catch (cause) {
       world.note(() => `${http.thread.name}: ${count} limits fail: ${describe(cause)}`)

@@ -44,8 +44,11 @@ export async function limitByIdOrName<A>(
   } else requirePermission(actor, namespace.mayLimit)
   const { charge, overrideId } = sharedLimitOf(services, actor, namespace, input)
   const pending = services.limiter.submit(charge)
-  await pending.answered
-  const decision: Decision = pending.decision
+  let decision: Decision | null = null
+  while (decision === null) {
+    await pending.answered
+    decision = pending.decision
+  }
   const limited = { namespace, charge, decision, overrideId }
   recordDecision(services, actor, input, limited, true)
   return answerOf(limited)

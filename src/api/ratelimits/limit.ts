@@ -57,12 +57,14 @@ export async function limit<A>(
     namespace = await findCreated(services, actor, name)
   }
   const charge = chargeFor(services, actor, namespace, input)
-  let decision: Decision
+  let decision: Decision | null = null
   if (input.async === true) decision = services.limiter.chargeLater(charge)
   else {
     const pending = services.limiter.submit(charge)
-    await pending.answered
-    decision = pending.decision
+    while (decision === null) {
+      await pending.answered
+      decision = pending.decision
+    }
   }
   recordDecision(services, actor, input, { namespace, charge, decision })
   if (isAudited(input)) await audit(services.sql, actor, [decisionEntry(namespace, input, decision.passed)])

@@ -2,7 +2,10 @@ import { Unavailable } from '../../errors.ts'
 import { type Answers, NUMBERS_PER_ANSWER, UNDECIDED, WAITS } from '../threads/protocol.ts'
 import { type AsyncCharge, Batch, ShardQueue } from '../threads/shard-queue.ts'
 
-/** A batch whose calls are answered one by one: some wait for the engine. */
+/**
+ * A batch whose calls may be answered one by one: some wait for the engine. All callers wait for the first answers together;
+ * only those whose calls wait then get a promise of their own.
+ */
 export class FleetBatch extends Batch {
   /** Calls that have no answer yet; null = none has. */
   private left: number | null = null
@@ -16,20 +19,20 @@ export class FleetBatch extends Batch {
   }
 
   override answeredAt(index: number): Promise<void> {
+    if (this.isAnsweredAt(index)) return Promise.resolve()
     if (this.failure !== null) return Promise.reject(this.failure)
-    if (this.isAnsweredAt(index) && !this.isUndecided(index)) return Promise.resolve()
+    if (this.answers === null) return this.waiting.promise
+    if (this.isUndecided(index)) return Promise.reject(undecided())
     let caller = this.callers.get(index)
     if (caller === undefined) {
       caller = Promise.withResolvers<void>()
-      caller.promise.catch(() => {}) // there may be no caller that waits
       this.callers.set(index, caller)
-      if (this.isUndecided(index)) caller.reject(undecided())
     }
     return caller.promise
   }
 
   override isAnsweredAt(index: number): boolean {
-    return this.answers !== null && !this.waits(index)
+    return this.answers !== null && !Number.isNaN(this.answers[1 + NUMBERS_PER_ANSWER * index])
   }
 
   override resolve(answers: Answers): void {
@@ -38,7 +41,7 @@ export class FleetBatch extends Batch {
     for (let index = 0; index < this.calls; index++)
       if (this.waits(index)) this.left++
       else this.settle(index)
-    this.complete()
+    this.waiting.resolve()
   }
 
   /** Those that waited: three numbers each. */
@@ -52,23 +55,18 @@ export class FleetBatch extends Batch {
       this.left = (this.left ?? 0) - 1
       this.settle(index)
     }
-    this.complete()
   }
 
   override reject(error: Error): void {
     if (this.failure !== null) return
     this.failure = error
     for (let index = 0; index < this.calls; index++) {
-      if (this.isAnsweredAt(index)) continue
+      if (this.answers !== null && !this.waits(index)) continue
       this.asyncAt(index)?.reject()
       this.callers.get(index)?.reject(error)
     }
     this.waiting.promise.catch(() => {}) // there may be no caller that waits
     this.waiting.reject(error)
-  }
-
-  private complete(): void {
-    if (this.left === 0) this.waiting.resolve()
   }
 
   private settle(index: number): void {

@@ -103,7 +103,9 @@ export class LimiterRouter {
     if (charges.length >= MANY_CALLS) this.send()
     else this.sendFull()
     for (const answered of new Set(pending.map((each) => each.answered))) await answered
-    return pending.map((each) => each.decision)
+    const decisions: Decision[] = []
+    for (const each of pending) decisions.push(each.decision ?? (await each.decided()))
+    return decisions
   }
 
   /**
@@ -116,8 +118,12 @@ export class LimiterRouter {
     if (first === undefined) return []
     if (charges.length === 1) {
       const pending = this.submit(first)
-      await pending.answered
-      return [pending.decision]
+      let decision: Decision | null = null
+      while (decision === null) {
+        await pending.answered
+        decision = pending.decision
+      }
+      return [decision]
     }
     const decisions = this.together.charge(charges, this.clock())
     if (charges.length >= MANY_CALLS) this.send()

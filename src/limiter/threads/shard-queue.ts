@@ -18,13 +18,25 @@ export class PendingDecision {
     private readonly index: number,
   ) {}
 
-  /** Rejects when the shard is dead or late: then the call may have been charged. */
+  /**
+   * Resolves when its batch is answered: then ask for the {@link decision}. Rejects when the shard is dead or late: then the
+   * call may have been charged.
+   */
   get answered(): Promise<void> {
     return this.batch.answeredAt(this.index)
   }
-  /** Only once `answered` has resolved. */
-  get decision(): Decision {
-    return this.batch.decision(this.index)
+  /** Null = not made yet. After `answered` that is a call that waits for the engine of shared limits: wait for it again. */
+  get decision(): Decision | null {
+    return this.batch.isAnsweredAt(this.index) ? this.batch.decision(this.index) : null
+  }
+  /** The decision once it is made: with a promise for each call, so not where every request passes. */
+  async decided(): Promise<Decision> {
+    let decision = this.decision
+    while (decision === null) {
+      await this.answered
+      decision = this.decision
+    }
+    return decision
   }
 }
 
@@ -56,7 +68,7 @@ export class Batch {
     return this.waiting.promise
   }
 
-  /** Of the call at that place. All calls of a batch are answered at once, but where servers share limits. */
+  /** As {@link PendingDecision.answered}, of the call at that place. */
   answeredAt(_index: number): Promise<void> {
     return this.waiting.promise
   }

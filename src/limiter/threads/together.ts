@@ -55,7 +55,7 @@ export class Together {
       const [only] = parts
       if (only !== undefined && parts.length === 1) {
         this.ask(only, MODE.whole, nowMs)
-        await only.answered
+        await answersOf(parts)
       } else await this.chargeParts(parts, nowMs)
       return decisionsOf(parts, charges.length)
     } finally {
@@ -239,7 +239,8 @@ async function answersOf(parts: readonly Part[]): Promise<void> {
   let failure: unknown = null
   for (const part of parts)
     try {
-      await part.answered
+      do await part.answered
+      while (!part.isAnswered)
     } catch (cause) {
       failure ??= cause
     }

@@ -74,9 +74,7 @@ async function startServer(kind: keyof typeof ENGINES, options: { learnMs?: numb
   return {
     shard,
     async pass(counter: string, limit: number): Promise<boolean> {
-      const pending = router.submit({ counter, limit, durationMs: HOUR, cost: 1 })
-      await pending.answered
-      return pending.decision.passed
+      return (await router.submit({ counter, limit, durationMs: HOUR, cost: 1 }).decided()).passed
     },
     async [Symbol.asyncDispose]() {
       await router.stop()

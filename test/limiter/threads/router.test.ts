@@ -27,7 +27,7 @@ const submitCalls = (count: number): PendingDecision[] =>
   Array.from({ length: count }, (_, i) => router.submit(call(i)))
 const answersTo = async (pending: PendingDecision[]) => {
   for (const each of pending) await each.answered
-  return pending.map(({ decision }) => decision.used)
+  return pending.map(({ decision }) => decision?.used)
 }
 const numbers = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 

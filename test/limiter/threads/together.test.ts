@@ -129,17 +129,15 @@ function open({ memoryBytes = MIB } = {}) {
     restart: (shard: 0 | 1) => main.post({ shard, end: shards[shard].restart() }),
     together: (...charges: Charge[]) => router.chargeTogether(charges),
     usedOf: async (counter: string, options: Partial<Charge> = {}) => {
-      const pending = router.submit(charge(counter, { limit: 1_000, ...options, cost: 0 }))
-      await pending.answered
-      return pending.decision.used
+      const asked = charge(counter, { limit: 1_000, ...options, cost: 0 })
+      return (await router.submit(asked).decided()).used
     },
     /** Names of counters of that shard. */
     async namesOn(shard: 0 | 1, count: number): Promise<string[]> {
       const names: string[] = []
       for (let i = 0; names.length < count; i++) {
         const before = shards[shard].messages.length
-        const pending = router.submit(charge(`name ${i}`, { cost: 0 }))
-        await pending.answered
+        await router.submit(charge(`name ${i}`, { cost: 0 })).answered
         if (shards[shard].messages.length > before) names.push(`name ${i}`)
       }
       for (const each of shards) each.messages.length = 0
