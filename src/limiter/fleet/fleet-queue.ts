@@ -1,5 +1,5 @@
 import { Unavailable } from '../../errors.ts'
-import { type Answers, NUMBERS_PER_ANSWER, UNDECIDED, WAITS } from '../threads/protocol.ts'
+import { type Answers, NUMBERS_PER_ANSWER, WAITS } from '../threads/protocol.ts'
 import { type AsyncCharge, Batch, ShardQueue } from '../threads/shard-queue.ts'
 
 /**
@@ -86,11 +86,11 @@ export class FleetBatch extends Batch {
   }
 
   private waits(index: number): boolean {
-    return Number.isNaN(this.answers?.[1 + NUMBERS_PER_ANSWER * index]) && this.endAt(index) === WAITS
+    return this.answers !== null && !this.isAnsweredAt(index) && this.endAt(index) === WAITS
   }
 
   private isUndecided(index: number): boolean {
-    return Number.isNaN(this.answers?.[1 + NUMBERS_PER_ANSWER * index]) && this.endAt(index) === UNDECIDED
+    return this.answers !== null && !this.isAnsweredAt(index) && this.endAt(index) !== WAITS
   }
 
   private endAt(index: number): number | undefined {
